@@ -72,6 +72,15 @@ class KeyScope(StrEnum):
     LOGIN = "login"  # turns into a browser session, once
 
 
+USUAL_SCOPES = (KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ)
+"""What a key may do by default: submit and steer jobs, and look up."""
+
+
+def is_in_force(expires_at: datetime | None, revoked_at: datetime | None, now: datetime) -> bool:
+    """Whether a key is neither revoked nor expired."""
+    return revoked_at is None and (expires_at is None or expires_at > now)
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """An API key without its secret."""
@@ -102,6 +111,10 @@ class Key:
         """What stays when it is revoked, for people; None: nothing."""
         makes = KeyScope.KEYS_WRITE in self.scopes
         return "keys that it made stay in force until they end or are revoked" if makes else None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return is_in_force(self.expires_at, self.revoked_at, now)
 
     @property
     def is_local(self) -> bool:

@@ -306,5 +306,5 @@ def _digest(secret: str) -> str:
 
 
 def _is_valid_sql(now: datetime) -> ColumnElement[bool]:
-    """`KeyRow.is_valid` in SQL."""
+    """`is_in_force` in SQL."""
     return and_(KeyRow.revoked_at.is_(None), or_(KeyRow.expires_at.is_(None), KeyRow.expires_at > now))

@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from .access import is_in_force
 from .columns import Id, Instant, Json, Key, ReadType
 
 LONG_AGO = "1970-01-01 00:00:00.000000"
@@ -215,7 +216,7 @@ class KeyRow(Row):
 
     def is_valid(self, now: datetime) -> bool:
         """Whether it is neither revoked nor expired."""
-        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+        return is_in_force(self.expires_at, self.revoked_at, now)
 
 
 class TunerRow(Row):

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
-from tunewright.db.access import MADE_DAYS, Key, KeyScope
+from tunewright.db.access import MADE_DAYS, USUAL_SCOPES, Key, KeyScope
 
 from ..http.access import needs
 from ..http.schemas.base import Answer
@@ -38,9 +38,6 @@ ALLOWS = {
 }
 """What each scope allows, in a few words."""
 
-USUAL = (KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ)
-"""Scopes that are chosen in the form at first."""
-
 
 class ScopeLine(Answer):
     """A permission."""
@@ -48,6 +45,7 @@ class ScopeLine(Answer):
     scope: KeyScope
     allows: Text
     is_grantable: bool = Field(description="Whether who looks has it, and so can give it.")
+    is_usual: bool = Field(description="Whether a key has it by default.")
 
 
 class KeyLine(Answer):
@@ -103,5 +101,8 @@ def keys(service: ServiceDep, viewer: Annotated[str, Depends(key_owner)]) -> Key
         ],
         is_cut=len(found) > MOST_KEYS,
         most_days=MADE_DAYS,
-        scopes=[ScopeLine(scope=scope, allows=words, is_grantable=scope in granted) for scope, words in ALLOWS.items()],
+        scopes=[
+            ScopeLine(scope=scope, allows=words, is_grantable=scope in granted, is_usual=scope in USUAL_SCOPES)
+            for scope, words in ALLOWS.items()
+        ],
     )

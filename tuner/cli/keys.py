@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from tunewright.db.access import MOST_DAYS, Key, KeyScope, check_key_name
+from tunewright.db.access import MOST_DAYS, USUAL_SCOPES, Key, KeyScope, check_key_name
 
 from ..errors import Refused
 from ..settings import PATIENCE_S, settings, store_url
@@ -21,9 +21,6 @@ from .tables import new_table, print_table
 key_app = typer.Typer(help="The API keys of a server, by which it lets clients in.", no_args_is_help=True)
 app.add_typer(key_app, name="key")
 
-
-USUAL = (KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ)
-"""Default scopes of a key: to submit and steer jobs, and to look up."""
 
 GRANTABLE = [scope.value for scope in KeyScope if scope is not KeyScope.LOGIN]
 """Scopes that a key may have."""
@@ -71,7 +68,7 @@ def create(
     for scope in scopes or ():
         if scope not in GRANTABLE:
             raise Refused(f"--scope {scope!r} is none of {', '.join(GRANTABLE)}")
-    chosen = [KeyScope(scope) for scope in scopes or ()] or list(USUAL)
+    chosen = [KeyScope(scope) for scope in scopes or ()] or list(USUAL_SCOPES)
     if expires is not None and not 0 < expires <= MOST_DAYS:
         raise Refused(f"--expires {expires:g} is no number of days up to {MOST_DAYS}")
     from tunewright.db.logs.entry import check_namespace
