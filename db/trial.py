@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -51,6 +51,11 @@ class TrialLine:
     def interval_s(self) -> tuple[float, float] | None:
         """The 95% interval of the median: see `told_interval`."""
         return told_interval(self.low_s, self.high_s, self.samples)
+
+
+def distinct(lines: Iterable[TrialLine]) -> list[TrialLine]:
+    """Each trial once, as of a sample and the fastest beside it."""
+    return list({line.id: line for line in lines}.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,18 @@ class Schedule:
         return dict(self.values)[knob]
 
     @property
+    def sketch_name(self) -> str:
+        """The sketch with its version, e.g. "block_matmul.3"."""
+        return f"{self.sketch}.{self.version}"
+
+    @property
     def key(self) -> str:
         """SHA-256 over the canonical JSON."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def __str__(self) -> str:
-        return f"{self.sketch}.{self.version}({', '.join(f'{name}={value}' for name, value in self.values)})"
+        return f"{self.sketch_name}({', '.join(f'{name}={value}' for name, value in self.values)})"
 
     def to_json(self) -> dict[str, Any]:
         return {"sketch": self.sketch, "version": self.version, "values": dict(self.values)}

@@ -27,6 +27,12 @@ class Meaning:
     format: Format  # a value of it, with its unit
 
 
+def knob_words(name: str) -> str:
+    """What a knob is, for people; empty where its name says it."""
+    meaning = MEANINGS.get(f"knob_{name}")
+    return meaning.words if meaning else ""
+
+
 def _plain(value: float) -> str:
     return f"{value:.4g}"
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.comparison import ChangeCause, TimeFinding, task_change
-from tunewright.tuner.explain.meanings import MEANINGS
+from tunewright.tuner.explain.meanings import knob_words
 from tunewright.tuner.text import ratio, ratio_within
 
 from ...http.schemas.base import Answer
@@ -174,7 +174,7 @@ def _difference(before: Schedule | None, now: Schedule | None) -> ScheduleChange
     knobs = [
         KnobChange(
             name=name,
-            words=MEANINGS[feature].words if (feature := f"knob_{name}") in MEANINGS else "",
+            words=knob_words(name),
             before=values[0].get(name),
             now=values[1].get(name),
         )

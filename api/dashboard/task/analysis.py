@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from tunewright.db.store import Store
-from tunewright.db.trial import TrialDetail, TrialLine
+from tunewright.db.trial import TrialDetail, TrialLine, distinct
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Pair, calibrations
@@ -18,6 +18,7 @@ from tunewright.tuner.explain.peak import why_above_bandwidth, why_above_peak
 from tunewright.tuner.explain.reasons import SpeedReason, reasons
 from tunewright.tuner.explain.roofline import MEMORY, ceilings, roofline_points
 from tunewright.tuner.noise import noise_of_line
+from tunewright.tuner.text import rounded
 from tunewright.tuner.units import in_ms
 
 from ...http.schemas.base import Answer, Digest
@@ -143,7 +144,7 @@ def sample(store: Store, known: Standing, schedule: Schedule | None) -> list[Tri
         for other in (schedule, known.default):
             detail = other and store.trials.get(*keys, other.key)
             lines += [detail.line] if detail and not detail.line.is_imported else []
-    return list({line.id: line for line in lines}.values())
+    return distinct(lines)
 
 
 def analyse(store: Store, known: Standing) -> Judged:
@@ -186,7 +187,7 @@ def _rank(pairs: Sequence[Pair], schedule: Schedule | None) -> int | None:
 
 def _short(figure: float | None) -> float | None:
     """Rounded to the digits that a chart shows, so that a thousand points take little room."""
-    return None if figure is None else float(f"{figure:.4g}")
+    return None if figure is None else rounded(figure, 4)
 
 
 def nearness(known: Standing, trial: TrialDetail | None, time_s: float | None) -> Nearness | None:

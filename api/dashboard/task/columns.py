@@ -12,7 +12,8 @@ from tunewright.codegen.fields import quote
 from tunewright.db.trial import TrialLine
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Status
-from tunewright.search_space.space import KNOB_MEANINGS
+from tunewright.tuner.explain.meanings import knob_words
+from tunewright.tuner.text import rounded
 
 from ..drawing.choices import ChoiceScale, MomentScale
 from ..drawing.parallel import BrushAxis
@@ -130,7 +131,7 @@ RANGED = tuple(column.name for column in PLAIN_COLUMNS if column.is_brushable)
 
 def knob_column(knob: str) -> Column:
     """The column of a knob."""
-    return Column(KNOB + knob, knob, words=KNOB_MEANINGS.get(knob, ""))
+    return Column(KNOB + knob, knob, words=knob_words(knob))
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ class TrialColumns:
             column = self.columns.get(name) or knob_column(name.removeprefix(KNOB))
             value = self.value(line, name)
             # A value that was typed as a table shows it is within the range.
-            if not chosen.holds(None if value is None else float(f"{value * column.factor:.12g}")):
+            if not chosen.holds(None if value is None else rounded(value * column.factor, 12)):
                 return False
         return True
 

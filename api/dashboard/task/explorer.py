@@ -19,9 +19,9 @@ from pydantic import BeforeValidator, Field
 
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.store import Store
-from tunewright.db.trial import TrialLine, TrialOrder, TrialPage
+from tunewright.db.trial import TrialLine, TrialOrder, TrialPage, distinct
 from tunewright.search_space.measurement import Status
-from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.text import rounded
 
 from ...http.descriptions import Descriptions, DescriptionsDep
 from ...http.paging import Cursor, bad_cursor
@@ -287,7 +287,7 @@ class ExplorerFacts:
     @cached_property
     def lines(self) -> list[TrialLine]:
         """The sample."""
-        return list({line.id: line for line in (*self.at_random, *self.fastest)}.values())
+        return distinct((*self.at_random, *self.fastest))
 
     @property
     def is_whole(self) -> bool:
@@ -347,20 +347,15 @@ async def explorer_page(store: Store, descriptions: Descriptions, query: Explore
     """The page that was asked for. Raises Problem for what is not known and for bad ranges, StoreError."""
     query.ranges()  # so that bad ones cost nothing
     facts = await in_thread(partial(ExplorerFacts.load, store, query))
-    sketch = query.sketch if query.sketch in {sketch_name(line.schedule) for line in facts.lines} else ""
+    sketch = query.sketch if query.sketch in {line.schedule.sketch_name for line in facts.lines} else ""
     work = partial(explain, store, facts.known, facts.at_random, facts.fastest, sketch)
     found = await descriptions.analyse(("explored", query.task, query.target, sketch), facts.mark, work)
     return await in_thread(partial(_page, query, facts, found))
 
 
-def sketch_name(schedule: Schedule) -> str:
-    """A sketch with its version."""
-    return f"{schedule.sketch}.{schedule.version}"
-
-
 def _page(query: ExplorerAsked, facts: ExplorerFacts, found: Explanation | None) -> ExplorerPage:
     known, ranges = facts.known, query.ranges()
-    of_sketch = [line for line in facts.lines if query.sketch in ("", sketch_name(line.schedule))]
+    of_sketch = [line for line in facts.lines if query.sketch in ("", line.schedule.sketch_name)]
     table = TrialColumns(known.task, of_sketch, found.predicted_s if found else {})
     for name, text in (("x", query.x), ("y", query.y), ("sort", query.sort)):
         if text not in table.columns:
@@ -378,7 +373,7 @@ def _page(query: ExplorerAsked, facts: ExplorerFacts, found: Explanation | None)
     places = {line.id: place for place, line in enumerate(marked)}
     sketches: dict[str, int] = {}
     for line in facts.lines:
-        sketches[sketch_name(line.schedule)] = sketches.get(sketch_name(line.schedule), 0) + 1
+        sketches[line.schedule.sketch_name] = sketches.get(line.schedule.sketch_name, 0) + 1
     return ExplorerPage(
         asked=query,
         task=TaskHead.of(known.task),
@@ -444,7 +439,7 @@ def _columns(table: TrialColumns, ranges: Mapping[str, ValueRange]) -> list[Colu
         values = [value * column.factor for value in table.values(name) if value is not None]
         chosen = ranges.get(name)
         digits = 12 if column.factor == 1.0 else 4
-        ends = [float(f"{value:.{digits}g}") for value in (min(values), max(values))] if values else []
+        ends = [rounded(value, digits) for value in (min(values), max(values))] if values else []
         hint = str(ValueRange(*ends)) if ends else ""
         shown.append(ColumnShown.show(column, range=str(chosen) if chosen else "", hint=hint))
     return shown
@@ -455,7 +450,7 @@ def _short(table: TrialColumns, name: str) -> list[float | None]:
     factor = find_column(name).factor
     if factor == 1.0:
         return [None if value is None else round(value) for value in table.values(name)]
-    return [None if value is None else float(f"{value * factor:.5g}") for value in table.values(name)]
+    return [None if value is None else rounded(value * factor, 5) for value in table.values(name)]
 
 
 def _row(known: Standing, table: TrialColumns, line: TrialLine, place: int | None) -> ExploredTrial:

@@ -21,7 +21,7 @@ from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.meanings import MEANINGS
+from tunewright.tuner.explain.meanings import knob_words
 from tunewright.tuner.explain.nest import to_json
 from tunewright.tuner.lookup.ladder import usable_records
 from tunewright.tuner.noise import noise_of_line, noise_of_measurement
@@ -143,7 +143,7 @@ def knobs(schedule: Schedule, default: Schedule | None, best: Schedule | None) -
     return [
         KnobShown(
             name=name,
-            words=MEANINGS[feature].words if (feature := f"knob_{name}") in MEANINGS else "",
+            words=knob_words(name),
             value=value,
             default_value=others[0].get(name),
             best_value=others[1].get(name),

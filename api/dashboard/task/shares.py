@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from tunewright.db.store import Store
-from tunewright.db.trial import TrialLine
-from tunewright.search_space.space import KNOB_MEANINGS
+from tunewright.db.trial import TrialLine, distinct
 from tunewright.tuner.explain.calibration import predictions
 from tunewright.tuner.explain.importance import FEWEST_TRIALS, Importance, KnobShare, importance
+from tunewright.tuner.explain.meanings import knob_words
 
 from ...http.schemas.base import Answer
 from ..views import Text
@@ -67,14 +67,14 @@ def explain(
 
     `sketch`: only trials of it, as `name.version`; empty: of all. Raises StoreError.
     """
-    lines = list({line.id: line for line in (*at_random, *fastest)}.values())
+    lines = distinct((*at_random, *fastest))
     predicted = predictions(store, known.task, known.target, lines)
-    of_sketch = [line for line in at_random if sketch in ("", f"{line.schedule.sketch}.{line.schedule.version}")]
+    of_sketch = [line for line in at_random if sketch in ("", line.schedule.sketch_name)]
     timed = [line for line in of_sketch if time_s(line)]
     measured = importance(_inputs(known, timed), [time_s(line) or 0.0 for line in timed])
     told = [line for line in timed if predicted.times_s.get(line.id)]
     model = importance(_inputs(known, told), [predicted.times_s[line.id] for line in told])
-    names = sorted({f"{line.schedule.sketch}.{line.schedule.version}" for line in timed})
+    names = sorted({line.schedule.sketch_name for line in timed})
     by_model = {knob.name: knob.share for knob in model.knobs} if model else {}
     return Explanation(_importance_view(timed, measured, model, by_model, predicted.model, names), predicted.times_s)
 
@@ -83,7 +83,7 @@ def _inputs(known: Standing, lines: Sequence[TrialLine]) -> dict[str, list[float
     """The values of the knobs that all have, and the number of the sketch where there are several."""
     table = TrialColumns(known.task, lines, {})
     inputs = {knob: [value or 0.0 for value in table.values(KNOB + knob)] for knob in table.varied}
-    sketches = [f"{line.schedule.sketch}.{line.schedule.version}" for line in lines]
+    sketches = [line.schedule.sketch_name for line in lines]
     names = sorted(set(sketches))
     return inputs | ({SKETCH: [float(names.index(name)) for name in sketches]} if len(names) > 1 else {})
 
@@ -102,7 +102,7 @@ def _importance_view(
         knobs=[
             ShareShown.show(
                 knob,
-                words="which sketch it is of" if knob.name == SKETCH else KNOB_MEANINGS.get(knob.name, ""),
+                words="which sketch it is of" if knob.name == SKETCH else knob_words(knob.name),
                 best=_best(knob, sketches),
                 model_share=by_model.get(knob.name),
             )
