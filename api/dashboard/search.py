@@ -15,7 +15,7 @@ from ..http.access import needs
 from ..http.problems import ProblemKind
 from ..http.schemas.base import Answer
 from ..http.service import ServiceDep
-from .jobs import JobLine, line_of
+from .job_line import JobLine, line_of
 from .page import add_page
 from .views import TargetName, Text, target_names
 

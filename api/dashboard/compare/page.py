@@ -52,7 +52,7 @@ from ..job.curves import Abscissa, Curve, model_curve
 from ..job.history import Histories
 from ..job.page import histories_of
 from ..job.tasks import Latency, total_ms
-from ..jobs import JobLine, line_of
+from ..job_line import JobLine, line_of
 from ..page import add_page
 from ..views import MOST_FACTS, LongText, Text
 from .rows import ComparedTask, TaskCell, task_rows

@@ -18,7 +18,7 @@ from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import is_certain, mark_noise, mark_trial, share, times
 
 from ...http.schemas.base import Answer
-from ..jobs import LITTLE_GAIN, JobLine, Outlook
+from ..job_line import LITTLE_GAIN, JobLine, Outlook
 from ..views import Text
 from .history import JobHistory
 from .tasks import Latency, ModelRun, TaskLine, TaskSort, sort_tasks, total_ms

@@ -19,7 +19,7 @@ from tunewright.tuner.explain.calibration import calibrations
 
 from ...http.descriptions import Descriptions
 from ...http.schemas.base import Answer
-from ..jobs import JobLine
+from ..job_line import JobLine
 from ..task.analysis import CalibrationShown
 from ..views import Text
 from .history import JobHistory

@@ -32,7 +32,7 @@ from ...http.routes.jobs import of_job
 from ...http.schemas.base import JobId
 from ...http.schemas.jobs import dims_of, waits_for
 from ...http.service import ServiceDep, in_thread
-from ..jobs import line_of
+from ..job_line import line_of
 from ..page import add_page
 from .charts import job_charts
 from .curves import model_curve, task_curves

@@ -16,7 +16,7 @@ from tunewright.tuner.text import mark_noise, mark_trial
 
 from ...http.paging import Cursor
 from ...http.schemas.base import SHA256, Answer
-from ..jobs import JobLine
+from ..job_line import JobLine
 from ..views import LongText, Notes, Text
 from .curves import Abscissa, Curve
 from .glance import Part, Promise, Prospect, Verdict
