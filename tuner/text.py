@@ -229,6 +229,13 @@ def share(part: float | None) -> str:
     return "-" if part is None else f"{100 * part:z.1f}%"
 
 
+def faster(expected: float | None) -> str:
+    """An expected gain, of which 0.03 is 3%, e.g. "3.0% faster"."""
+    if expected is None or expected < 1:
+        return "-" if expected is None else f"{share(expected)} faster"
+    return f"{times(1 + expected)} as fast"
+
+
 def percent(part: float) -> str:
     """A part of one as it would be given for a percentage, e.g. "2%" or "0.5%"."""
     return f"{100 * part:g}%"

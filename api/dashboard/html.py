@@ -239,6 +239,7 @@ _templates.filters |= {
     "share": text.share,  # 0.123 -> 12.3%
     "small_share": _small_share,
     "percent": text.percent,  # 0.02 -> 2%
+    "faster": text.faster,  # 0.03 -> 3.0% faster
     "change": text.change,  # 0.7 -> -30%
     "gain": text.gain,  # 1.62 -> 1.62x; 1.001 -> no gain
     "times": text.times,

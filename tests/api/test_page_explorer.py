@@ -331,13 +331,13 @@ def test_the_analysis_may_take_a_while(filled, shown_client, kit, monkeypatch):
 
 def test_predictions_are_those_of_the_newest_model(one, kit, shown_client, monkeypatch):
     made = tried(one.store, kit.target(), 60)
-    from tunewright.api.dashboard.task import shares
+    from tunewright.api.dashboard.task import importance
     from tunewright.tuner.explain.calibration import Predictions
 
     def predictions(store, task, target, lines):
         return Predictions("snapshot 7", {line.id: 2 * (line.median_s or 1.0) for line in lines})
 
-    monkeypatch.setattr(shares, "predictions", predictions)
+    monkeypatch.setattr(importance, "predictions", predictions)
     answer = shown_client.get(f"/v1/pages/tasks/{made.task.key}/trials", params={"target": made.target.key})
     view = answer.json()
     assert view["rows"][0]["predicted_ms"] == pytest.approx(2 * view["rows"][0]["median_ms"])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from markupsafe import escape
 
-from tunewright.api.dashboard.job import history, judged
+from tunewright.api.dashboard.job import cost_model, history
 from tunewright.api.dashboard.job.curves import MOST_STEPS, _steps
 from tunewright.api.dashboard.job.history import Histories, Times
 from tunewright.api.dashboard.job.page import job_page
@@ -448,6 +448,7 @@ class TestAtOnce:
         said, words = twin(client, search.id), page_words(client, f"/jobs/{search.id}")
         for verdict in (said["worth"], said["trust"]):
             assert f"{verdict['answer'].capitalize()} : {escape(verdict['why'])}" in words
+        assert str(escape(said["worth"].pop("more"))) in words
         return said["worth"], said["trust"]
 
     def test_before_anything_is_known(self, client, search):
@@ -568,7 +569,7 @@ class TestCostModel:
                 Calibration("snapshot 7", (), 0.9, None, 0.9, 1.0, has_learned_from_these=True),
             ]
 
-        monkeypatch.setattr(judged, "calibrations", calibrations)
+        monkeypatch.setattr(cost_model, "calibrations", calibrations)
         return found
 
     def test_models_are_asked_about_the_trials_of_the_job(self, one, client, search, asked):

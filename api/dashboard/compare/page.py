@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
-from math import inf, log2
+from math import log2
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
@@ -17,26 +16,19 @@ from markupsafe import Markup
 from pydantic import Field
 
 from tunewright.db.bounds import LARGEST_ID
-from tunewright.db.job import UNFINISHED, Job, JobState
+from tunewright.db.job import Job, JobState
 from tunewright.db.store import Store
-from tunewright.tuner.explain import values
 from tunewright.tuner.explain.comparison import TimeChange, TimeFinding, run_change
-from tunewright.tuner.explain.curves import active_s
 from tunewright.tuner.search.regression import OF_TIMES
 from tunewright.tuner.text import (
-    NOISE_MARK,
     change,
     counted,
     dims_text,
     duration,
-    gain,
     limits,
-    mark_noise,
-    mark_trial,
     ratio,
     ratio_within,
     short,
-    times,
 )
 
 from ...http.problems import ProblemKind, invalid
@@ -45,13 +37,13 @@ from ...http.schemas.base import Answer
 from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep
 from ..drawing.bars import Bar, bars
-from ..drawing.figure import Figure, Point, Series
+from ..drawing.figure import Figure
 from ..html import job_url, url
-from ..job.charts import ABSCISSAS, SPEEDUP
+from ..job.charts import ABSCISSAS, SPEEDUP, curve_series
 from ..job.curves import Abscissa, Curve, model_curve
-from ..job.history import Histories
-from ..job.page import histories_of
+from ..job.history import Histories, histories_of
 from ..job.tasks import Latency, total_ms
+from ..job.view import Settings
 from ..job_line import JobLine, line_of
 from ..page import add_page
 from ..views import MOST_FACTS, LongText, Text
@@ -217,7 +209,9 @@ def compare_url(**query: Any) -> str:
 
 def compare_charts(view: ComparePage) -> dict[str, Markup]:
     """`curves` of the jobs, and `bars` of the tasks that changed a run most."""
-    series = [_series(view.asked.x, one) for one in view.jobs]
+    series = [
+        curve_series(one.curve, view.asked.x, f"{one.name} {one.job.name}", job_url(one.job.id)) for one in view.jobs
+    ]
     ends = [float(one.trials) if view.asked.x is Abscissa.TRIALS else one.searched_s for one in view.jobs]
     figure = Figure(
         "steps",
@@ -229,20 +223,6 @@ def compare_charts(view: ComparePage) -> dict[str, Markup]:
         until=max(ends),
     )
     return {"curves": figure.draw(), "bars": _bars(view)}
-
-
-def _series(by: Abscissa, one: ComparedJob) -> Series:
-    points = [
-        Point(
-            float(step.trial) if by is Abscissa.TRIALS else step.at_s,
-            step.speedup,
-            text=mark_trial(f"{NOISE_MARK * step.is_noisy}{times(step.speedup)}", step.is_tried),
-        )
-        for step in one.curve.steps
-    ]
-    last = one.curve.steps[-1] if one.curve.steps else None
-    note = mark_trial(mark_noise(gain(last.speedup), one.curve.noise), last.is_tried) if last else ""
-    return Series(f"{one.name} {one.job.name}", points, note=note, href=job_url(one.job.id))
 
 
 def _bars(view: ComparePage) -> Markup:
@@ -375,8 +355,7 @@ def _compared(
 ) -> ComparedJob:
     side, baseline = sides[number], sides[0]
     is_end = side.moment is SideMoment.END
-    until = datetime.now(UTC) if side.job.state in UNFINISHED else side.job.updated_at
-    searched_s = active_s(side.history.spine, until)
+    searched_s = side.history.searched_s(side.job)
     tasks_ms = total_ms([task.after_ms for task in side.tasks.values()])
     baseline_ms = total_ms([task.after_ms for task in baseline.tasks.values()])
     cells = [cell for row in rows if (cell := row.cells[number]) is not None]
@@ -429,20 +408,19 @@ def _fact(name: str, facts: Sequence[dict[str, str]]) -> FactRow:
 
 def _settings(job: Job, targets: dict[str, str]) -> dict[str, str]:
     """What a job was asked for, by names for people."""
-    settings, budget, key = job.spec.settings, job.budget, job.spec.target_key
-    seed = values.number(settings, "seed")
-    minutes = None if budget.seconds == inf else budget.seconds / 60
-    bounds = ", ".join(limits(budget.trials, minutes, budget.until, budget.before_s))
-    retimed = f"the best {job.spec.retimed} of each stale task are timed again"
+    asked, key = Settings.of(job), job.spec.target_key
+    minutes = None if asked.seconds is None else asked.seconds / 60
+    bounds = ", ".join(limits(asked.trials, minutes, asked.until, job.budget.before_s))
+    retimed = f"the best {asked.retimed} of each stale task are timed again"
     return {
         "model": short(job.spec.model_sha256) or "none: tasks alone",
-        "sizes": dims_text(dims_of(job)),
+        "sizes": dims_text(asked.dims),
         "target": f"{targets[key]} ({short(key)})" if key in targets else "that of the first device",
-        "budget": retimed if job.spec.retimed else bounds,
-        "precision": job.spec.precision,
-        "strategy": values.word(settings, "strategy"),
-        "seed": "" if seed is None else str(int(seed)),
-        "vendor": "measured beside it" if settings.get("vendor") else "",
+        "budget": retimed if asked.retimed else bounds,
+        "precision": asked.precision,
+        "strategy": asked.strategy,
+        "seed": "" if asked.seed is None else str(asked.seed),
+        "vendor": "measured beside it" if job.spec.settings.get("vendor") else "",
     }
 
 

@@ -66,7 +66,7 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
 
 def model_figure(view: JobPage, by: Abscissa) -> Figure:
     """The speedup of the model's tasks on the way, and that of the whole model as timed at its end."""
-    series = [_series(view, by, view.model, "sum of its tasks")]
+    series = [curve_series(view.model, by, "sum of its tasks")]
     if view.latency.is_timed and view.latency.speedup and view.model.steps:
         speedup = mark_noise(times(view.latency.speedup), view.latency.noise)
         point = Point(view.end(by), view.latency.speedup, text=speedup)
@@ -90,10 +90,11 @@ def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Seri
     return Figure("steps", title, ABSCISSAS[by], SPEEDUP, series, nothing=f"{nothing}.", until=view.end(by))
 
 
-def _series(view: JobPage, by: Abscissa, curve: Curve, name: str) -> Series:
+def curve_series(curve: Curve, by: Abscissa, name: str, href: str | None = None) -> Series:
+    """A curve as a series of a figure, with what it came to beside it."""
     last = curve.steps[-1] if curve.steps else None
     note = mark_trial(mark_noise(gain(last.speedup), curve.noise), last.is_tried) if last else ""
-    return Series(name, _points(curve.steps, by), note=note, href=_url(view, curve.key))
+    return Series(name, _points(curve.steps, by), note=note, href=href)
 
 
 def _points(steps: Sequence[Step], by: Abscissa) -> list[Point]:

@@ -11,19 +11,20 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from math import inf
-from typing import Any
+from typing import Any, cast
 
+from fastapi import Request
 from pydantic import Field
 
-from tunewright.db.job import GRAPH, Event, EventKind, Job, JobState
+from tunewright.db.job import GRAPH, UNFINISHED, Event, EventKind, Job, JobState
 from tunewright.db.jobs import Jobs
 from tunewright.db.trials import TrialLog
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.curves import NOISES
+from tunewright.tuner.explain.curves import NOISES, active_s
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.explain.machine_record import MachineRecord, SpanEnd, span_of
 from tunewright.tuner.explain.regression import regression_words
@@ -149,6 +150,10 @@ class JobHistory:
         """How many of them people took back."""
         return sum(counts.get(Status.VOIDED, 0) for counts in self.counts.values())
 
+    def searched_s(self, job: Job) -> float:
+        """Seconds in which a process was at work on the job, up to now where it goes on."""
+        return active_s(self.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at)
+
 
 class Histories:
     """The histories of the jobs of one database that were looked at last. Threads may share them."""
@@ -168,6 +173,11 @@ class Histories:
         with reading.lock:
             reading.read(jobs)
             return reading.history(reading.count(job, trials))
+
+
+async def histories_of(request: Request) -> Histories:
+    """The histories of the jobs that people look at."""
+    return cast("Histories", request.app.state.histories)
 
 
 @dataclass(slots=True)

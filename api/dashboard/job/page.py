@@ -8,17 +8,14 @@ budget is worth it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from functools import partial
-from math import inf
-from typing import Annotated, cast
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 
-from tunewright.db.job import UNFINISHED, Job
+from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.curves import active_s
 from tunewright.tuner.explain.gain import ExpectedGain
 from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.explain.upgrade import upgrade_lines
@@ -30,13 +27,17 @@ from ...http.descriptions import Descriptions, DescriptionsDep
 from ...http.problems import ProblemKind
 from ...http.routes.jobs import of_job
 from ...http.schemas.base import JobId
-from ...http.schemas.jobs import dims_of, waits_for
+from ...http.schemas.jobs import waits_for
 from ...http.service import ServiceDep, in_thread
 from ..job_line import line_of
 from ..page import add_page
 from .charts import job_charts
+from .cost_model import ask_models, job_models
 from .curves import model_curve, task_curves
-from .glance import (
+from .history import Histories, JobHistory, failure_lines, histories_of, listed_kinds, log_lines
+from .machine import machine_view
+from .model import GraphRun, ModelGraph, model_graph, named_ops, stored_graph
+from .overview import (
     forecast_of,
     promises_of,
     prospect_of,
@@ -45,10 +46,6 @@ from .glance import (
     trust_verdict,
     worth_verdict,
 )
-from .history import Histories, JobHistory, failure_lines, listed_kinds, log_lines
-from .judged import ask_models, job_models
-from .machine import machine_view
-from .model import GraphRun, ModelGraph, model_graph, named_ops, stored_graph
 from .tasks import ModelRun, as_told, model_run, names, sort_tasks, task_lines
 from .trials import JobTrials, job_trials
 from .view import JobPage, JobPageAsked, JobTab, JobTuner, Settings
@@ -57,11 +54,6 @@ ROWS = 25
 """Tasks on one page."""
 
 router = APIRouter(tags=["pages"])
-
-
-async def histories_of(request: Request) -> Histories:
-    """The histories of the jobs that people look at."""
-    return cast("Histories", request.app.state.histories)
 
 
 @add_page(
@@ -127,7 +119,7 @@ def job_page(
     fallback = job.result.get("fallback") if job.result else None
     line = line_of(job, {target.key: str(target) for target in targets}, store.keys.owner_names([job.owner]))
     prospect = prospect_of(progress, expected.gain, ended_by)
-    searched_s = active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at)
+    searched_s = history.searched_s(job)
     return JobPage(
         asked=query,
         job=line,
@@ -169,7 +161,7 @@ def job_page(
         waits_for=waits_for(job),
         most_threads=max((target.threads for target in store.fleet.targets()), default=0),
         upgrade=upgrade_lines(job.result),
-        settings=_settings(job),
+        settings=Settings.of(job),
         graph=_graph(store, job, run, query.run, graph) if JobTab.MODEL in tabs else None,
     )
 
@@ -179,22 +171,6 @@ def _graph(store: Store, job: Job, run: ModelRun, side: GraphRun, graph: TaskGra
     ops = store.catalog.ops([task.task_key for task in job.spec.tasks])
     known = (graph, "") if graph else stored_graph(job, store.jobs.graph(job))
     return model_graph(job, run, ops, *known, side)
-
-
-def _settings(job: Job) -> Settings:
-    settings = job.spec.settings
-    seed = values.number(settings, "seed")
-    return Settings.show(
-        job.budget,
-        job,
-        seconds=None if job.budget.seconds == inf else job.budget.seconds,
-        strategy=values.word(settings, "strategy"),
-        seed=None if seed is None else int(seed),
-        dims=dims_of(job),
-        precision=job.spec.precision,
-        retimed=job.spec.retimed,
-        is_attached=job.attached,
-    )
 
 
 def _trial_page(store: Store, job: Job, history: JobHistory, ops: Mapping[str, str], query: JobPageAsked) -> JobTrials:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 
 from pydantic import Field
 
 from tunewright.db.bounds import LARGEST_ID
-from tunewright.db.job import EventKind, JobState
+from tunewright.db.job import EventKind, Job, JobState
 from tunewright.search_space.measurement import Status
+from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis
 from tunewright.tuner.search.stage import AFTER_SEARCH, stage_words
 from tunewright.tuner.text import mark_noise, mark_trial
 
 from ...http.paging import Cursor
 from ...http.schemas.base import SHA256, Answer
+from ...http.schemas.jobs import dims_of
 from ..job_line import JobLine
 from ..views import LongText, Notes, Text
+from .cost_model import JobModels
 from .curves import Abscissa, Curve
-from .glance import Part, Promise, Prospect, Verdict
 from .history import FailureLine, LogLine
-from .judged import JobModels
 from .machine import MachineView
 from .model import GraphRun, ModelGraph
+from .overview import Part, Promise, Prospect, Verdict, Worth
 from .tasks import Latency, TaskLine, TaskSort, total_ms
 from .trials import JobTrials
 
@@ -110,6 +113,22 @@ class Settings(Answer):
     retimed: int = Field(description="Schedules of each stale task that it times again; 0: it searches.")
     is_attached: bool = Field(description="Whether it belongs to a command, so that no other process takes it up.")
 
+    @staticmethod
+    def of(job: Job) -> Settings:
+        """Those of a job."""
+        seed = values.number(job.spec.settings, "seed")
+        return Settings.show(
+            job.budget,
+            job,
+            seconds=None if job.budget.seconds == inf else job.budget.seconds,
+            strategy=values.word(job.spec.settings, "strategy"),
+            seed=None if seed is None else int(seed),
+            dims=dims_of(job),
+            precision=job.spec.precision,
+            retimed=job.spec.retimed,
+            is_attached=job.attached,
+        )
+
 
 class JobPage(Answer):
     """A job."""
@@ -127,7 +146,7 @@ class JobPage(Answer):
     )
     latency: Latency
     prospect: Prospect
-    worth: Verdict = Field(description="Whether it is worth more time.")
+    worth: Worth = Field(description="Whether it is worth more time.")
     trust: Verdict = Field(description="Whether its speed-up can be relied on.")
     promising: list[Promise] = Field(description="The tasks that most is still expected of.")
     parts: list[Part] = Field(description="Where a run's time goes: the heaviest tasks, and the rest.")

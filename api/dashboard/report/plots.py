@@ -20,7 +20,7 @@ from ..drawing.scales import AxisSpec, Scale, scale
 from ..html import assets
 from ..job.charts import model_figure
 from ..job.curves import Abscissa
-from ..job.glance import Part
+from ..job.overview import Part
 from ..job.view import JobPage
 
 if TYPE_CHECKING:

@@ -47,9 +47,9 @@ from .columns import (
     knob_column,
     time_s,
 )
+from .importance import Explanation, ImportanceShown, explain
 from .page import TaskInPath, find_job
 from .schedules import Standing, TaskHead, TrialBrief
-from .shares import Explanation, ImportanceShown, explain
 
 router = APIRouter(tags=["pages"])
 

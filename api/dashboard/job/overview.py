@@ -15,11 +15,11 @@ from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
 from tunewright.tuner.search.view import CLEAR_GAIN
-from tunewright.tuner.text import is_certain, mark_noise, mark_trial, share, times
+from tunewright.tuner.text import faster, is_certain, mark_noise, mark_trial
 
 from ...http.schemas.base import Answer
 from ..job_line import LITTLE_GAIN, JobLine, Outlook
-from ..views import Text
+from ..views import LongText, Text
 from .history import JobHistory
 from .tasks import Latency, ModelRun, TaskLine, TaskSort, sort_tasks, total_ms
 
@@ -99,6 +99,12 @@ class Verdict(Answer):
     why: Text
 
 
+class Worth(Verdict):
+    """Whether a job is worth more time."""
+
+    more: LongText = Field(description="What more time would bring, in sentences; empty where nothing tells.")
+
+
 def stage_of(job: Job) -> str:
     """What goes on in a job, or did when it was paused; a job that is out of time has all it was to have."""
     is_at_rest = job.state is JobState.PAUSED and job.result is None
@@ -137,25 +143,50 @@ def promises_of(tasks: Sequence[TaskLine]) -> list[Promise]:
 # Verdicts
 
 
-def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis) -> Verdict:
+def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis) -> Worth:
     """Whether the job, or another one of its model, is worth more time."""
     if prospect.again_gain is None:
-        why = "more time was not searched for" if job.is_searched else "known once each task had its first trial"
-        return Verdict(answer=Answered.OPEN, why=why)
+        if job.is_searched:
+            return Worth(answer=Answered.OPEN, why="more time was not searched for", more="")
+        more = "What more time would bring is told once each task that the model needs had its first trial."
+        return Worth(answer=Answered.OPEN, why="known once each task had its first trial", more=more)
     if prospect.ended_by is SearchEnd.EXHAUSTED:
-        return Verdict(answer=Answered.NO, why="nothing was left to try")
-    if job.is_searched and run.is_kept:
-        why = "what its trials promised so far made the whole model no faster"
-        answer = Answered.NO if prospect.outlook is Outlook.LITTLE else Answered.MAYBE
-        return Verdict(answer=answer, why=why)
+        more = "Nothing was left to try: more budget brings nothing."
+        return Worth(answer=Answered.NO, why="nothing was left to try", more=more)
     it = "it" if of is GainBasis.MODEL else "its tasks"
-    is_going = not job.is_searched and job.remaining_gain is not None
-    gain = job.remaining_gain if is_going and job.remaining_gain is not None else prospect.again_gain
-    during = "the rest of its budget" if is_going else prospect.again
-    if (job.outlook if is_going else prospect.outlook) is Outlook.LITTLE:
-        kept = "; cancelled, it keeps what it found" if is_going else ""
-        return Verdict(answer=Answered.NO, why=f"{during} should make {it} {faster(gain)}{kept}")
-    return Verdict(answer=Answered.YES, why=f"{during} should make {it} {faster(gain)}")
+    again = f"make {it} {faster(prospect.again_gain)}"
+    is_little = prospect.outlook is Outlook.LITTLE
+    if job.is_searched:
+        more = f"By its trials, searching for {prospect.again} was expected to {again}"
+        if run.is_kept:
+            why = "what its trials promised so far made the whole model no faster"
+            more += ". What they promised so far made the whole model no faster, so that may not either."
+            return Worth(answer=Answered.NO if is_little else Answered.MAYBE, why=why, more=more)
+        more += f": {_way_on(job, is_little=is_little)}."
+    elif job.remaining_gain is not None:
+        return _worth_of_rest(job, it, f"{prospect.again.capitalize()} would {again}.")
+    else:
+        more = ""
+    return Worth(answer=Answered.NO if is_little else Answered.YES, why=f"{prospect.again} should {again}", more=more)
+
+
+def _way_on(job: JobLine, *, is_little: bool) -> str:
+    """How whoever wants more of a job that is searched comes to it."""
+    if is_little:
+        return "little more to expect"
+    if job.is_finished:
+        return "another job of this model with more budget goes on from what this one found"
+    return "the same command goes on from what it found"
+
+
+def _worth_of_rest(job: JobLine, it: str, again: str) -> Worth:
+    """The answer while a job searches and tells what the rest of its budget brings."""
+    rest = f"make {it} {faster(job.remaining_gain)}"
+    more, why = f"The rest of its budget is expected to {rest}", f"the rest of its budget should {rest}"
+    if job.outlook is not Outlook.LITTLE:
+        return Worth(answer=Answered.YES, why=why, more=f"{more}. {again}")
+    more += f": little more to expect. Cancelled, it keeps what it found. {again}"
+    return Worth(answer=Answered.NO, why=f"{why}; cancelled, it keeps what it found", more=more)
 
 
 def trust_verdict(job: JobLine, run: Latency) -> Verdict:
@@ -182,11 +213,6 @@ def trust_verdict(job: JobLine, run: Latency) -> Verdict:
         return Verdict(answer=Answered.PARTLY, why="the whole model was timed in turn, and its gain may be none")
     why = "the whole model was timed in turn with its default, and its gain is beyond chance"
     return Verdict(answer=Answered.YES, why=why)
-
-
-def faster(gain: float) -> str:
-    """An expected gain, for people, e.g. "3.0% faster"."""
-    return f"{share(gain)} faster" if gain < 1 else f"{times(1 + gain)} as fast"
 
 
 # Where the time goes
