@@ -25,6 +25,10 @@ from ..job.history import Histories, JobHistory
 from ..job.tasks import ModelRun, TaskLine, as_told, model_run, names, task_lines
 
 
+OF_OLD_TIMES = ("speedup", "speedup_interval", "before_ms", "before_share", "after_share", "saved_share", "peak_share")
+"""What else of a task goes by its times as the job told them."""
+
+
 class SideMoment(StrEnum):
     """The moment that a side tells of."""
 
@@ -165,7 +169,7 @@ def as_known_today(store: Store, side: Side) -> Side:
 
 
 def _at_other_times(line: TaskLine, times: KnownTimes) -> TaskLine:
-    """The task with other times."""
+    """The task with other times, without what goes by its old ones."""
     told = times.to_json()
     best_ms = in_ms(times.best_s)
     return line.model_copy(
@@ -178,6 +182,7 @@ def _at_other_times(line: TaskLine, times: KnownTimes) -> TaskLine:
             "is_confirmed": times.is_confirmed,
             "is_default_confirmed": times.is_default_confirmed,
             "after_ms": None if best_ms is None else line.uses * best_ms,
+            **dict.fromkeys(OF_OLD_TIMES),
             "best_voided": False,
             "default_voided": False,
         }
