@@ -21,7 +21,7 @@ const row = ({ kind, name, value }) =>
   html("div", { class: kind || null }, html("span", { class: "swatch" }), html("span", { class: "name" }, name), html("b", {}, value));
 
 /** The values of all series of steps that hold at a place of x. Those without a colour are told together. */
-export function tellSteps(figure, view, x) {
+function tellSteps(figure, view, x) {
   const told = (point) => point?.text || (point ? valueText(point.y, figure.y.unit) : "-");
   const held = views.shownSeries(figure, view).map((part) => ({ part, point: views.valueAt(part, x) }));
   const own = held.filter(({ part }) => part.n < views.SERIES);
@@ -37,7 +37,7 @@ export function tellSteps(figure, view, x) {
 }
 
 /** What there is to say of a mark, a dot or a column. */
-export function tellSpot(figure, spot) {
+function tellSpot(figure, spot) {
   if (figure.kind === "histogram") return { head: spot.tip, lines: [], rings: [] };
   const lines = ["x", "y"].map((axis) => ({ name: figure[axis].label, value: valueText(spot[axis], figure[axis].unit) }));
   return { head: spot.tip ? `${spot.of}: ${spot.tip}` : spot.of, lines, rings: [{ kind: "candidate", ...spot }] };

@@ -10,7 +10,7 @@ const [NARROW, WIDE] = [33, 76]; // characters that fit below a frame on a phone
 const [NUMBER_PX, NAME_PX] = [13, 14]; // between numbers at the ends of curves, between names below each other
 const [LABEL, EDGE] = [0.3, 0.6]; // of the width: what a mark's label takes, and from where it is on the left
 const BENDS = 96; // pieces of a line that is straight on other axes than these
-export const SHAPES = {
+const SHAPES = {
   best: "M0-8 2.1-2.8 7.6-2.5 3.3 1 4.7 6.5 0 3.4-4.7 6.5-3.3 1-7.6-2.5-2.1-2.8z",
   default: "M0-6.5 6.5 0 0 6.5-6.5 0z",
 };
@@ -162,7 +162,7 @@ function lineData({ x, y }, points, scales) {
 }
 
 /** The part of the way between two places that is in or close to the frame; null for none (Liang and Barsky). */
-export function clip(from, to) {
+function clip(from, to) {
   let [first, last] = [0, 1];
   for (const axis of [0, 1]) {
     const way = to[axis] - from[axis];

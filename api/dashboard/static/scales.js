@@ -36,7 +36,7 @@ function pointed(digits, exponent) {
 }
 
 /** A number with so many decimals and commas between thousands: `,.2f`. */
-export function fixed(value, places) {
+function fixed(value, places) {
   const [, power] = Math.abs(value).toExponential(60).split("e");
   const count = value === 0 ? 0 : Number(power) + 1 + places;
   const [digits, exponent] = rounded(value, count);
@@ -46,7 +46,7 @@ export function fixed(value, places) {
 }
 
 /** A number with so many digits that count: `,.3g`; `isPadded`: with the zeros at its end, `#.3g`. */
-export function general(value, count, isPadded = false) {
+function general(value, count, isPadded = false) {
   if (value === 0) return sign(value, isPadded ? (0).toFixed(count - 1) : "0");
   const [digits, exponent] = rounded(value, count);
   const kept = isPadded ? digits : digits.replace(/0+$/, "");

@@ -24,7 +24,7 @@ export function distinct(names) {
   });
 }
 
-export const wholeView = () => ({ x: null, y: null, off: new Set(), log: {} });
+const wholeView = () => ({ x: null, y: null, off: new Set(), log: {} });
 
 export const isZoomed = (view) => Boolean(view.x || view.y);
 
@@ -116,7 +116,7 @@ export function scalesOf(figure, view) {
 }
 
 /** The ends of a zoom with few digits, for the sake of addresses: nobody sees the difference. */
-export function shorten([low, high], isLog) {
+function shorten([low, high], isLog) {
   if (isLog) return [low, high].map((value) => Number(value.toPrecision(5)));
   const power = Math.floor(Math.log10((high - low) / 1000));
   return [low, high].map((value) => Number(`${Math.round(value / 10 ** power)}e${power}`));
