@@ -47,7 +47,7 @@ from tunewright.tuner.text import printable, short
 from .address import normal
 from .connection import PASSING, PATIENCE_S, Pauses, ServerConnection, ServiceError, key_for
 from .job import FINAL_STATES, Job, JobEvent
-from .payload import PIECE_BYTES, Payload, read_payload
+from .sent_model import PIECE_BYTES, SentModel, read_model
 
 if TYPE_CHECKING:
     from tunewright.codegen.cuda.launchable import Launchable
@@ -153,10 +153,10 @@ class Client(Closeable):
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
         target = self.target_key(target)
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
-        payload = read_payload(model, with_weights)
-        self._send(payload, name)
+        sent = read_model(model, with_weights)
+        self._send(sent, name)
         body = {
-            "model": payload.sha256,
+            "model": sent.sha256,
             "target": target,
             "threads": threads,
             "minutes": minutes,
@@ -413,17 +413,17 @@ class Client(Closeable):
 
     # Requests
 
-    def _send(self, payload: Payload, label: str) -> None:
+    def _send(self, sent: SentModel, label: str) -> None:
         """Put a model on the server; one that it has is not sent again."""
-        path = f"/v1/models/{payload.sha256}"
-        if payload.size_bytes > PIECE_BYTES and self._has_model(path):
+        path = f"/v1/models/{sent.sha256}"
+        if sent.size_bytes > PIECE_BYTES and self._has_model(path):
             return
         self._connection.request(
             "PUT",
             path,
-            content=payload.pieces,
+            content=sent.pieces,
             params={"label": label[:LONGEST_LABEL]},
-            headers={"Content-Type": "application/octet-stream", "Content-Length": str(payload.size_bytes)},
+            headers={"Content-Type": "application/octet-stream", "Content-Length": str(sent.size_bytes)},
             timeout_s=READING_S,
         )
 
