@@ -14,14 +14,14 @@ from .database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_sessio
 from .job import Event, EventKind, JobState
 from .tables import EventRow, JobRow
 
-COURSE_POINTS = 24
-"""Points of a job's course."""
+CURVE_POINTS = 24
+"""Points of a job's curve."""
 
-COURSES_KEPT = 1000
-"""Courses that are kept in memory, each as long as its job has no new event."""
+CURVES_KEPT = 1000
+"""Curves that are kept in memory, each as long as its job has no new event."""
 
 NEAR = 3
-"""Events that are looked at around each point of a course: not all of them tell of progress."""
+"""Events that are looked at around each point of a curve: not all of them tell of progress."""
 
 REGRESSED_JOBS = 50
 """Jobs whose regressions are looked at: the newest ones that have any."""
@@ -82,7 +82,7 @@ class Overview(DatabasePart):
         # Replaced as a whole, so threads need no lock.
         self._figures = _KeptFigures()
         self._made: Mapping[Callable[[Sequence[JobFigures]], Any], tuple[_KeptFigures, Any]] = {}
-        self._courses: Mapping[int, tuple[int, tuple[float, ...]]] = {}  # and the number of events that it is of
+        self._curves: Mapping[int, tuple[int, tuple[float, ...]]] = {}  # and the number of events that it is of
 
     @read_session
     def figures(self, session: Session) -> list[JobFigures]:
@@ -119,7 +119,7 @@ class Overview(DatabasePart):
         ]
 
     @read_session
-    def courses(self, session: Session, job_ids: Collection[int]) -> dict[int, tuple[float, ...]]:
+    def curves(self, session: Session, job_ids: Collection[int]) -> dict[int, tuple[float, ...]]:
         """Id -> the speed-ups that a job told, at some moments from its begin to its end or now, in order.
 
         Only of those that told any. The moments are as far apart by the events between them.
@@ -127,14 +127,14 @@ class Overview(DatabasePart):
         counts: dict[int, int] = {}
         for batch in batches(dict.fromkeys(job_ids), KEYS_AT_ONCE):
             counts |= dict(session.execute(select(JobRow.id, JobRow.events).where(JobRow.id.in_(batch))).all())
-        kept = self._courses
-        courses = {job_id: kept[job_id] for job_id, count in counts.items() if kept.get(job_id, (-1,))[0] == count}
-        changed = {job_id: count for job_id, count in counts.items() if job_id not in courses}
+        kept = self._curves
+        curves = {job_id: kept[job_id] for job_id, count in counts.items() if kept.get(job_id, (-1,))[0] == count}
+        changed = {job_id: count for job_id, count in counts.items() if job_id not in curves}
         speedups = _read_speedups(session, changed)
         fresh = {job_id: (count, speedups.get(job_id, ())) for job_id, count in changed.items()}
-        older = {job_id: course for job_id, course in kept.items() if job_id not in fresh}
-        self._courses = dict([*older.items(), *fresh.items()][-COURSES_KEPT:])
-        return {job_id: course for job_id, (_, course) in (courses | fresh).items() if course}
+        older = {job_id: curve for job_id, curve in kept.items() if job_id not in fresh}
+        self._curves = dict([*older.items(), *fresh.items()][-CURVES_KEPT:])
+        return {job_id: curve for job_id, (_, curve) in (curves | fresh).items() if curve}
 
     def _read_figures(self, session: Session) -> _KeptFigures:
         kept, is_done = self._figures, JobRow.state == JobState.SUCCEEDED.value
@@ -183,15 +183,15 @@ def _read_speedups(session: Session, events: Mapping[int, int]) -> dict[int, tup
 
 def _numbers(count: int) -> list[int]:
     """Numbers of events, evenly spread over all of them, with some neighbours of each."""
-    if count <= COURSE_POINTS * NEAR:
+    if count <= CURVE_POINTS * NEAR:
         return list(range(1, count + 1))
-    ends = {round(count * (point + 1) / COURSE_POINTS) for point in range(COURSE_POINTS)}
+    ends = {round(count * (point + 1) / CURVE_POINTS) for point in range(CURVE_POINTS)}
     return sorted({max(1, end - step) for end in ends for step in range(NEAR)} | set(range(1, NEAR + 1)))
 
 
 def _thinned(speedups: list[float]) -> tuple[float, ...]:
     """At most so many points, evenly spread, the last one among them."""
-    step = max(1, -(-len(speedups) // COURSE_POINTS))
+    step = max(1, -(-len(speedups) // CURVE_POINTS))
     return tuple(reversed(speedups[::-1][::step]))
 
 

@@ -314,7 +314,7 @@ def render_jobs(console: Console, jobs: Sequence[Job], more: bool = False) -> No
         return
     has_tags = any(job.tags for job in jobs)
     names = ("job", "state", "model", *(["tags"] if has_tags else []), "target")
-    table = new_table(console, names, ("tasks", "trials", "speedup", "priority", "age"))
+    table = new_table(console, names, ("tasks", "trials", "speed-up", "priority", "age"))
     now, causes, has_sums = datetime.now(UTC), [], False
     for job in jobs:
         gain = ModelGain.of_job(job.progress, job.result)

@@ -105,7 +105,7 @@ class JobsPage(Answer):
     oldest_wait_s: float | None = Field(description="How long the first of the queue has waited; null: none waits.")
     gain: OverallGain
     regressions: list[RegressionLine] = Field(description="The newest ones, of jobs that succeeded.")
-    courses: dict[int, list[float]] = Field(
+    curves: dict[int, list[float]] = Field(
         description="By the number of a job: the speed-ups that it told, at some moments from its begin to its end."
     )
 
@@ -128,8 +128,8 @@ async def asking_owner(request: Request, key: Annotated[Key, needs(KeyScope.JOBS
 
 
 def jobs_charts(view: JobsPage) -> dict[str, Markup]:
-    """The course of each job on the page, by its number."""
-    return {str(job): sparkline(course, "speed-up") for job, course in view.courses.items()}
+    """The curve of each job on the page, by its number."""
+    return {str(job): sparkline(curve, "speed-up") for job, curve in view.curves.items()}
 
 
 @add_page(router, "/", "jobs.html", summary="The jobs", charts=jobs_charts, refusals=(ProblemKind.INVALID,))
@@ -166,7 +166,7 @@ def jobs(
         oldest_wait_s=store.jobs.oldest_queued_s(),
         gain=overall_gain(store),
         regressions=newest_regressions(store, targets),
-        courses={job: list(course) for job, course in store.overview.courses(shown).items()},
+        curves={job: list(curve) for job, curve in store.overview.curves(shown).items()},
     )
 
 

@@ -163,7 +163,7 @@ def test_a_model_without_a_default_has_the_time_that_was_measured(ended: Ended, 
     told = replace(ended, report=found)
     for text in (whole(ended.client.get(f"/jobs/{found.job_id}")).words, _report(told, tmp_path)):
         assert re.search(rf"Speed-up ?- ?{why}", text)
-        assert f"No speedup is known: {why}." in text and "Nothing was found" not in text
+        assert f"No speed-up is known: {why}." in text and "Nothing was found" not in text
         assert re.search(rf"One run ?{time} .*?; ?not timed by default", text)
         assert "not known yet" not in text and "mark at its end" not in text
         assert "†" not in text  # of what was taken back before the job, it tells nothing

@@ -42,7 +42,7 @@ def succeed(one, lease, **result):
 def test_of_nothing_nothing_is_claimed(look):
     view, page = look()
     gain = {"models": 0, "speedup": None, "faster": 0, "saved_ms": 0.0, "untimed": 0}
-    assert (view["gain"], view["running"], view["regressions"], view["courses"]) == (gain, [], [], {})
+    assert (view["gain"], view["running"], view["regressions"], view["curves"]) == (gain, [], [], {})
     assert view["oldest_wait_s"] is None
     assert "no whole model was timed yet" in page.words and "nothing waits" in page.words
 
@@ -82,14 +82,14 @@ def test_an_older_job_counts_where_the_newest_has_no_times(one, run, look):
     assert look()[0]["gain"]["speedup"] == pytest.approx(3.0)
 
 
-def test_what_runs_is_shown_with_its_course(one, run, look):
+def test_what_runs_is_shown_with_its_curve(one, run, look):
     lease = run()
     times = {"left_s": 90.0, "default_ms": 2.0, "tuned_ms": 1.0}
     told = [{"trials": n, "speedup": 1.0 + n / 10, **times} for n in range(5)]
     one.store.jobs.renew(lease, progress=told[-1], events=[NewEvent(EventKind.PROGRESS, each) for each in told])
     view, page = look()
     assert [job["id"] for job in view["running"]] == [lease.job_id]
-    assert view["courses"][str(lease.job_id)] == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])
+    assert view["curves"][str(lease.job_id)] == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])
     lines = page.of("svg", role="img", **{"class": "sparkline"})
     assert [line["aria-label"] for line in lines] == ["speed-up: from 1.00x to 1.40x"] * 2  # the card, and the row
     assert "Running now" in page.words and "1:30 left" in page.words

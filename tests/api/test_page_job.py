@@ -641,7 +641,7 @@ class TestFinished:
         parts = {part["name"]: (part["before_ms"], part["after_ms"]) for part in said["parts"] if not part["key"]}
         assert parts == {"besides its tasks": pytest.approx((11.0 - 2.1 - 2 * 4.2, 5.0 - 2.0 - 2 * 1.05))}
         words = page(client, search.id)
-        assert "2.20x timed on the whole model" in words and "°" not in words.partition("Speedup of the model")[0]
+        assert "2.20x timed on the whole model" in words and "°" not in words.partition("Speed-up of the model")[0]
         assert "all its trials were done" in words
         assert "By its trials, searching for as long again was expected to make it 3.7% faster" in words
         assert "Pause" not in words and "Cancel" not in words
@@ -738,7 +738,7 @@ class TestFinished:
         assert all(task["after_ms"] == task["before_ms"] for task in said["tasks"])
         words = page(client, search.id)
         assert "defaults kept" in words and "succeeded" not in words
-        assert "it came to its end: defaults kept" in words and "Speedup of its tasks" in words
+        assert "it came to its end: defaults kept" in words and "Speed-up of its tasks" in words
         assert "none: defaults kept what was found: 0.92x (0.90x to 1.01x)" in words
         assert "promised so far made the whole model no faster" in words and "worth it" not in words
         assert said["job"]["state"] == "succeeded"  # for programs

@@ -193,7 +193,7 @@ def test_it_says_what_the_pages_say(job, written):
     assert words.index("net.onnx") < words.index("Time by task") < words.index("The 2 tasks that take most")
     for said in (
         "As long again, 1:30, would bring 2.0%" if "As long again" in words else "2.0% faster",
-        "Speedup",
+        "Speed-up",
         "trials of the job",
         "time at work on the job",
         "crash",

@@ -73,7 +73,7 @@ def curves(end: float = 100) -> Figure:
         steps("second <b>", (10, 1.25), (40, 1.75)),
         steps("third", (0, 1), (50, 9), href="/records"),
     ]
-    return Figure("steps", "Speedup of all", TRIALS, SPEEDUP, series, until=end, name="curves")
+    return Figure("steps", "Speed-up of all", TRIALS, SPEEDUP, series, until=end, name="curves")
 
 
 def cloud(count: int = 60) -> Figure:
@@ -711,7 +711,7 @@ def test_a_picture_looks_right_by_itself(draw: Draw, scheme: str) -> None:
     source = download(page, "svg", "curves")
     root = ET.fromstring(source)
     texts = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"Speedup of all", "trials", "speedup", "1 first", "2 second <b>", "1", "2", "3"} <= texts
+    assert {"Speed-up of all", "trials", "speedup", "1 first", "2 second <b>", "1", "2", "3"} <= texts
     assert not any("class" in one.attrib or "style" in one.attrib for one in root.iter())
     lines = [one for one in root.iter("{http://www.w3.org/2000/svg}path") if one.get("stroke-width") == "2px"]
     assert len({one.get("stroke") for one in lines}) >= 3

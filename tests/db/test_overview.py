@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
-from tunewright.db.overview import COURSE_POINTS
+from tunewright.db.overview import CURVE_POINTS
 
 from .conftest import selected
 
@@ -35,7 +35,7 @@ def tell(filled, lease, *speedups):
 
 
 def test_nothing(overview):
-    assert (overview.figures(), overview.regressions(5), overview.courses([1, 2])) == ([], [], {})
+    assert (overview.figures(), overview.regressions(5), overview.curves([1, 2])) == ([], [], {})
 
 
 def test_figures_are_of_jobs_that_succeeded_the_newest_first(filled, overview, begin, samples):
@@ -129,28 +129,28 @@ def test_regressions_are_the_newest_of_jobs_that_have_any(filled, overview, begi
     assert {one.target_key for one in found} == {samples.target().key}
 
 
-def test_a_course_has_what_a_job_told_in_order(filled, overview, begin):
+def test_a_curve_has_what_a_job_told_in_order(filled, overview, begin):
     lease, other, silent = begin(), begin(), begin()
     tell(filled, lease, 1.0, 1.2, 1.5)
     filled.jobs.renew(
         other, events=[NewEvent(EventKind.PROGRESS, {"speedup": each}) for each in (True, "x", -1.0, None)]
     )
-    assert overview.courses([lease.job_id, other.job_id, silent.job_id, 999]) == {lease.job_id: (1.0, 1.2, 1.5)}
+    assert overview.curves([lease.job_id, other.job_id, silent.job_id, 999]) == {lease.job_id: (1.0, 1.2, 1.5)}
     tell(filled, lease, 1.6)
-    assert overview.courses([lease.job_id]) == {lease.job_id: (1.0, 1.2, 1.5, 1.6)}
+    assert overview.curves([lease.job_id]) == {lease.job_id: (1.0, 1.2, 1.5, 1.6)}
 
 
-def test_a_long_course_has_few_points_from_few_events(filled, overview, begin):
+def test_a_long_curve_has_few_points_from_few_events(filled, overview, begin):
     lease = begin()
     for start in range(0, 3000, 500):
         tell(filled, lease, *(1.0 + (start + n) / 1000 for n in range(500)))
     with selected(filled) as queries:
-        [course] = overview.courses([lease.job_id]).values()
+        [curve] = overview.curves([lease.job_id]).values()
     assert len(queries) <= 3
-    assert COURSE_POINTS / 2 <= len(course) <= COURSE_POINTS
-    assert list(course) == sorted(course)
-    assert course[-1] == pytest.approx(1.0 + 2999 / 1000)
-    assert course[0] < 1.2
+    assert CURVE_POINTS / 2 <= len(curve) <= CURVE_POINTS
+    assert list(curve) == sorted(curve)
+    assert curve[-1] == pytest.approx(1.0 + 2999 / 1000)
+    assert curve[0] < 1.2
     with selected(filled) as queries:
-        overview.courses([lease.job_id])
+        overview.curves([lease.job_id])
     assert len(queries) == 1  # it has told nothing since

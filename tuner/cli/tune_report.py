@@ -42,7 +42,7 @@ from ..text import (
 from ..units import in_ms
 from .tables import WIDE, OpName, figures, is_too_wide, is_wide, key_letters, new_table, print_legends, print_table
 
-NUMBERS = ("times", "trials", "default", "best", "speedup", "of peak", "GFLOP/s")
+NUMBERS = ("times", "trials", "default", "best", "speed-up", "of peak", "GFLOP/s")
 RATES = 2
 """Columns of numbers, and how many of the last are rates: what is left out first where there is little room."""
 
@@ -106,7 +106,7 @@ def render_groups(console: Console, data: Mapping[str, Any]) -> None:
 
 def _print_series(console: Console, noun: str, reports: Sequence[tuple[str, Mapping[str, Any]]], last: str) -> None:
     """Print what several jobs gained, by what `noun` tells of them, and a last line."""
-    table = new_table(console, (noun,), ("trials", "default", "tuned", "speedup"))
+    table = new_table(console, (noun,), ("trials", "default", "tuned", "speed-up"))
     noises: list[str] = []
     said: list[str] = []
     for name, report in reports:

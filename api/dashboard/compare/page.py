@@ -215,7 +215,7 @@ def compare_charts(view: ComparePage) -> dict[str, Markup]:
     ends = [float(one.trials) if view.asked.x is Abscissa.TRIALS else one.searched_s for one in view.jobs]
     figure = Figure(
         "steps",
-        "Speedup of the model of each job, by its tasks",
+        "Speed-up of the model of each job, by its tasks",
         ABSCISSAS[view.asked.x],
         SPEEDUP,
         series,

@@ -24,7 +24,6 @@ from ...http.schemas.jobs import dims_of
 from ..job.history import Histories, JobHistory
 from ..job.tasks import ModelRun, TaskLine, as_told, model_run, names, task_lines
 
-
 OF_OLD_TIMES = ("speedup", "speedup_interval", "before_ms", "before_share", "after_share", "saved_share", "peak_share")
 """What else of a task goes by its times as the job told them."""
 

@@ -1,4 +1,4 @@
-"""Sparklines: the course of one number in the room of a word, without axes. The figure stands beside it.
+"""Sparklines: the curve of one number in the room of a word, without axes. The figure stands beside it.
 
 The line is drawn on a square that is stretched, with a stroke that is not. A line of dashes is where the number would
 be without any gain.
@@ -20,7 +20,7 @@ LEAST_RANGE = 0.02
 
 
 def sparkline(values: Sequence[float], name: str, base: float = 1.0) -> Markup:
-    """The course of values over an equal step each, from the left to the right; nothing for less than two.
+    """The curve of values over an equal step each, from the left to the right; nothing for less than two.
 
     `base` is the value of no gain, which is always in the picture.
     """
@@ -37,7 +37,7 @@ def sparkline(values: Sequence[float], name: str, base: float = 1.0) -> Markup:
         "svg",
         {"viewBox": f"0 0 {GRID} {GRID}", "preserveAspectRatio": "none"},
         path("base", f"M0 {level}H{GRID}"),
-        path("course", "M" + "L".join(f"{x} {y}" for x, y in places)),
+        path("curve", "M" + "L".join(f"{x} {y}" for x, y in places)),
         path("end", dot(*places[-1])),
     )
     return element("svg", {"class": "sparkline", "role": "img", "aria-label": words}, tip(words), lines)

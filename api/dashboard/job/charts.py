@@ -65,14 +65,14 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
 
 
 def model_figure(view: JobPage, by: Abscissa) -> Figure:
-    """The speedup of the model's tasks on the way, and that of the whole model as timed at its end."""
+    """The speed-up of the model's tasks on the way, and that of the whole model as timed at its end."""
     series = [curve_series(view.model, by, "sum of its tasks")]
     if view.latency.is_timed and view.latency.speedup and view.model.steps:
         speedup = mark_noise(times(view.latency.speedup), view.latency.noise)
         point = Point(view.end(by), view.latency.speedup, text=speedup)
         series.append(Series("timed", [point], note=view.latency.result_text))
     is_kept = view.latency.is_kept
-    title = "Speedup of its tasks; the model keeps its defaults" if is_kept else "Speedup of the model, by its tasks"
+    title = "Speed-up of its tasks; the model keeps its defaults" if is_kept else "Speed-up of the model, by its tasks"
     return _curve_figure(view, by, title, series)
 
 
@@ -84,7 +84,7 @@ def _url(view: JobPage, key: str) -> str | None:
 def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Series]) -> Figure:
     nothing = "Nothing was found" if view.trials else "There were no trials"
     if view.why_no_speedup and view.trials:
-        nothing = f"No speedup is known: {view.why_no_speedup}"
+        nothing = f"No speed-up is known: {view.why_no_speedup}"
     if not view.job.is_finished:
         nothing = "Nothing was found yet" if view.trials else "There are no trials yet"
     return Figure("steps", title, ABSCISSAS[by], SPEEDUP, series, nothing=f"{nothing}.", until=view.end(by))

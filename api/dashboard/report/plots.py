@@ -107,11 +107,11 @@ def _title(view: JobPage) -> str:
     return _name(view.job.name)
 
 
-# Speedup
+# Speed-up
 
 
 def draw_speedup(figure: Figure, view: JobPage) -> None:
-    """The speedup by trials on the way, and that of the model as timed."""
+    """The speed-up by trials on the way, and that of the model as timed."""
     charts = [model_figure(view, by) for by in Abscissa]
     series = charts[0].series
     rise = scale([point.y for one in series for point in one.points], charts[0].y, pad=0.12)
