@@ -15,16 +15,15 @@ from tunewright.codegen import host
 from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.driver import Clock, DeviceFault
 from tunewright.workers.machine_sample import MachineSample
-from tunewright.workers.measure import gpu, machine_watch, noise
+from tunewright.workers.measure import gpu, machine_watch, noise, proc
 from tunewright.workers.measure.machine_watch import (
     GpuState,
     MachineWatch,
-    ProcessorTimes,
     clocks_mhz,
-    processor_times,
     throttled_s,
     waited_s,
 )
+from tunewright.workers.measure.proc import ProcessorTimes, processor_times
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
@@ -75,13 +74,13 @@ class System:
         self.ticks = {name: [0] * 10 for name in ("cpu0", "cpu1")}
         self.children: dict[int, list[int]] = {os.getpid(): []}
         self.own: dict[int, list[int]] = {os.getpid(): [0, 0, 0, 0]}
-        places = {noise: ("STAT", "PROCESSES"), machine_watch: ("CPUINFO", "PRESSURE", "MONITORS", "SYSTEM")}
+        places = {proc: ("STAT", "PROCESSES"), machine_watch: ("CPUINFO", "PRESSURE", "MONITORS", "SYSTEM")}
         for module, names in places.items():
             for name in names:
                 monkeypatch.setattr(module, name, folder / name.lower())
         monkeypatch.setattr(host, "OWN_CGROUP", folder / "cgroup")
         monkeypatch.setattr(host, "CGROUPS", folder / "groups")
-        monkeypatch.setattr(machine_watch, "_own_cores", lambda: [0, 1])
+        monkeypatch.setattr(proc, "own_cores", lambda: [0, 1])
         monkeypatch.setattr(machine_watch, "available_cores", lambda: [0, 1])
         monkeypatch.setattr(noise, "available_cores", lambda: [0, 1])
         monkeypatch.setattr(os, "cpu_count", lambda: 4)

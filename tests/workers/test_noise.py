@@ -14,7 +14,7 @@ import pytest
 
 from tunewright.codegen.host import available_cores, detect
 from tunewright.search_space.measurement import NOISE, PACE, Measurement, Status
-from tunewright.workers.measure import measure, noise
+from tunewright.workers.measure import measure, noise, proc
 from tunewright.workers.measure.noise import (
     MAX_ATTEMPTS,
     MAX_RETRIED_S,
@@ -94,10 +94,10 @@ STAT = "cpu0 {busy} 0 0 900 0 0 0 {steal} 0 0\n"
 def test_own_work_is_no_disturbance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a told machine: a second of the clock, in which the processor was busy for 0.8 s and away for 0.1."""
     path, ticks, now_s = tmp_path / "stat", os.sysconf("SC_CLK_TCK"), [10.0]
-    monkeypatch.setattr(noise, "STAT", path)
+    monkeypatch.setattr(proc, "STAT", path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     monkeypatch.setattr(time, "process_time", lambda: 3.0 if now_s[0] == 10.0 else 3.25)
-    monkeypatch.setattr(noise, "_processor_s", lambda pid: 5.0 if now_s[0] == 10.0 else 5.5)
+    monkeypatch.setattr(proc, "spent_s", lambda pid: 5.0 if now_s[0] == 10.0 else 5.5)
     path.write_text(STAT.format(busy=100 * ticks, steal=ticks))
     watch = Watch(lambda: [4711, None], lambda: now_s[0])
     now_s[0] = 11.0
@@ -106,8 +106,8 @@ def test_own_work_is_no_disturbance(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_that_is_gone_has_spent_nothing() -> None:
-    assert noise._processor_s(2**22 + 1) == 0.0
-    assert noise._processor_s(os.getpid()) >= 0.0
+    assert proc.spent_s(2**22 + 1) == 0.0
+    assert proc.spent_s(os.getpid()) >= 0.0
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ intr 12345 0 0
 def test_it_is_that_of_the_processors_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "stat"
     path.write_text(TWO_CORES.format(first=120, second=30))
-    monkeypatch.setattr(noise, "STAT", path)
+    monkeypatch.setattr(proc, "STAT", path)
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for cores, ticks in (({0, 1}, 75), ({1}, 30), ({7}, 0)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores, raising=False)
@@ -157,7 +157,7 @@ def test_it_is_that_of_the_processors_at_hand(tmp_path: Path, monkeypatch: pytes
 
 
 def test_where_no_kernel_tells_nothing_is_stolen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "STAT", tmp_path / "none")
+    monkeypatch.setattr(proc, "STAT", tmp_path / "none")
     assert steal_s() == 0.0
 
 

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from tunewright.codegen.host import SYSTEM, available_cores, group_texts
 
 from ..machine_sample import MachineSample
-from . import noise
-from .noise import BUSY_FIELDS, MIN_WATCH_S, STEAL_FIELD, USER, Disturbance, Noise
+from . import proc
+from .noise import MIN_WATCH_S, Disturbance, Noise
+from .proc import ProcessorTimes, processor_times, read_count, read_text
 
 CPUINFO = Path("/proc/cpuinfo")
 PRESSURE = Path("/proc/pressure/cpu")
@@ -30,14 +31,8 @@ THERMOMETERS = frozenset({"coretemp", "k10temp", "zenpower", "cpu_thermal"})
 MOST_CLOCKS = 8
 """Processors whose clock is read: asking a processor takes a moment of it."""
 
-LONGEST_COUNT = 20
-"""Digits of the longest number that a kernel counts to."""
-
 MOST_PROCESSES = 10_000
 """Processes that are counted as ours."""
-
-TIMES = slice(USER, USER + 4)
-"""Of a process's line, after its name: its own time, as user and system, and that of its children that have ended."""
 
 
 class GpuState(NamedTuple):
@@ -46,14 +41,6 @@ class GpuState(NamedTuple):
     clock_mhz: float | None = None
     temperature_c: float | None = None
     is_slowed: bool | None = None  # by heat, or since its machine has not the power
-
-
-class ProcessorTimes(NamedTuple):
-    """Seconds since the machine started, of some processors together."""
-
-    busy_s: float
-    steal_s: float
-    processors: int
 
 
 class _Counters(NamedTuple):
@@ -89,7 +76,7 @@ class MachineWatch:
             return MachineSample(max(elapsed_s, 0.0))
         steal_s, others_s = _steal_s(before, now), _others_s(before, now)
         seen = Noise.of(Disturbance(elapsed_s, steal_s or 0.0, others_s or 0.0), self._threads)
-        cores, own_cores = len(available_cores()), _own_cores()
+        cores, own_cores = len(available_cores()), proc.own_cores()
         state = self._gpu() if self._gpu else GpuState(_clock_mhz(own_cores[:MOST_CLOCKS]), _hottest_c(self._files))
         throttled = _part(before.throttled_s, now.throttled_s, elapsed_s * cores)
         return MachineSample(
@@ -105,14 +92,14 @@ class MachineWatch:
         )
 
     def _read(self) -> _Counters:
-        stat = _text(noise.STAT)
-        names = {f"cpu{core}" for core in _own_cores()}
+        stat = read_text(proc.STAT)
+        names = {f"cpu{core}" for core in proc.own_cores()}
         return _Counters(
             self._clock(),
             processor_times(stat, names),
             processor_times(stat, {"cpu"}),
             _own_s() if stat else None,
-            waited_s(_text(PRESSURE)),
+            waited_s(read_text(PRESSURE)),
             _throttled_s(),
         )
 
@@ -149,44 +136,12 @@ def _part(before_s: float | None, now_s: float | None, of_s: float) -> float | N
 # What the system tells: texts that may be anything
 
 
-def _text(path: Path) -> str:
-    """A file of the system; empty where there is none."""
-    with suppress(OSError):
-        return path.read_text(encoding="ascii", errors="replace")
-    return ""
-
-
-def _count(word: str) -> int | None:
-    """A number as the kernel writes it."""
-    return int(word) if word.isascii() and word.isdigit() and len(word) <= LONGEST_COUNT else None
-
-
-def _ticks_s(ticks: int) -> float:
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def processor_times(stat: str, names: Collection[str]) -> ProcessorTimes | None:
-    """The times of the processors of these names in a text like /proc/stat; None where it tells of none."""
-    busy = steal = processors = 0
-    for line in stat.splitlines():
-        words = line.split()
-        if not words or words[0] not in names:
-            continue
-        counts = [_count(word) for word in words]
-        told = [counts[field] for field in (*BUSY_FIELDS, STEAL_FIELD) if field < len(counts)]
-        if len(told) <= len(BUSY_FIELDS) or None in told:
-            continue
-        *of_busy, of_steal = (count for count in told if count is not None)
-        busy, steal, processors = busy + sum(of_busy), steal + of_steal, processors + 1
-    return ProcessorTimes(_ticks_s(busy), _ticks_s(steal), processors) if processors else None
-
-
 def waited_s(pressure: str) -> float | None:
     """Seconds in which some process waited, from a text like /proc/pressure/cpu."""
     for line in pressure.splitlines():
         if line.startswith("some "):
             total = next((word for word in line.split() if word.startswith("total=")), "")
-            if (count := _count(total.removeprefix("total="))) is not None:
+            if (count := read_count(total.removeprefix("total="))) is not None:
                 return count / 1e6
     return None
 
@@ -195,7 +150,7 @@ def throttled_s(stat: str) -> float | None:
     """Seconds that a quota held processors up, from a text like cpu.stat of a group."""
     for line in stat.splitlines():
         name, _, value = line.partition(" ")
-        if name == "throttled_usec" and (count := _count(value.strip())) is not None:
+        if name == "throttled_usec" and (count := read_count(value.strip())) is not None:
             return count / 1e6
     return None
 
@@ -214,26 +169,19 @@ def clocks_mhz(cpuinfo: str, cores: Collection[int]) -> list[float]:
         name, _, value = line.partition(":")
         name, value = name.strip(), value.strip()
         if name == "processor":
-            core = count if (count := _count(value)) is not None else -1
+            core = count if (count := read_count(value)) is not None else -1
         elif name == "cpu MHz" and core in cores:
             whole, _, rest = value.partition(".")
-            if _count(whole) is not None and _count(rest or "0") is not None:
+            if read_count(whole) is not None and read_count(rest or "0") is not None:
                 clocks.append(float(value))
     return clocks
-
-
-def _own_cores() -> list[int]:
-    """The processors that this process may use, whatever its quota."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def _clock_mhz(cores: Collection[int]) -> float | None:
     """The mean clock of these processors now."""
     files = (SYSTEM / f"cpu{core}" / "cpufreq" / "scaling_cur_freq" for core in cores)
-    clocks = [khz / 1e3 for file in files if (khz := _count(_text(file).strip())) is not None]
-    clocks = clocks or clocks_mhz(_text(CPUINFO), cores)
+    clocks = [khz / 1e3 for file in files if (khz := read_count(read_text(file).strip())) is not None]
+    clocks = clocks or clocks_mhz(read_text(CPUINFO), cores)
     return fmean(clocks) if clocks else None
 
 
@@ -241,12 +189,12 @@ def _thermometers() -> Iterator[Path]:
     """The files of the thermometers in processors."""
     with suppress(OSError):
         for monitor in sorted(MONITORS.iterdir()):
-            if _text(monitor / "name").strip() in THERMOMETERS:
+            if read_text(monitor / "name").strip() in THERMOMETERS:
                 yield from sorted(monitor.glob("temp*_input"))
 
 
 def _hottest_c(files: Collection[Path]) -> float | None:
-    told = (_count(_text(file).strip()) for file in files)
+    told = (read_count(read_text(file).strip()) for file in files)
     return max((milli_c / 1e3 for milli_c in told if milli_c is not None), default=None)
 
 
@@ -258,25 +206,21 @@ def _own_s() -> float | None:
     for pid in ours:
         if len(ours) > MOST_PROCESSES:
             return None
-        total_s += _spent_s(pid)
+        total_s += proc.spent_s(pid, proc.WITH_CHILDREN)
         ours += _children(pid)
     return total_s
 
 
 def _are_children_told() -> bool:
     with suppress(OSError):
-        return (noise.PROCESSES / "self" / "task" / str(os.getpid()) / "children").exists()
+        return (proc.PROCESSES / "self" / "task" / str(os.getpid()) / "children").exists()
     return False
 
 
 def _children(pid: int) -> Iterator[int]:
     """The children of a process: each of its threads has its own."""
     with suppress(OSError):  # it may just have ended
-        for task in (noise.PROCESSES / str(pid) / "task").iterdir():
-            yield from (child for word in _text(task / "children").split() if (child := _count(word)) is not None)
-
-
-def _spent_s(pid: int) -> float:
-    """Processor time that a process has used, and its children that have ended; 0 where it has ended itself."""
-    words = _text(noise.PROCESSES / str(pid) / "stat").rpartition(")")[2].split()
-    return _ticks_s(sum(count for word in words[TIMES] if (count := _count(word)) is not None))
+        for task in (proc.PROCESSES / str(pid) / "task").iterdir():
+            yield from (
+                child for word in read_text(task / "children").split() if (child := read_count(word)) is not None
+            )

@@ -5,25 +5,17 @@ Steal is time in which the processors of a virtual machine run something else.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tunewright.codegen.host import available_cores
 from tunewright.search_space.counts import percentage
 from tunewright.search_space.measurement import NOISE, PACE
 
-STAT = Path("/proc/stat")
-
-STEAL_FIELD = 8
-"""Index of "steal" in a processor's line: proc_stat(5)."""
-
-BUSY_FIELDS = (1, 2, 3, 6, 7)
-"""Indices of "user", "nice", "system", "irq" and "softirq"."""
+from . import proc
 
 MAX_ATTEMPTS = 3
 """Attempts to time something undisturbed: steal that lasts longer may go on for minutes."""
@@ -40,23 +32,14 @@ Result = TypeVar("Result")
 
 def steal_s() -> float:
     """Seconds of steal time since the machine started, the mean of the processors of this process; 0 if unknown."""
-    lines = _lines()
-    return sum(int(line[STEAL_FIELD]) for line in lines) / max(len(lines), 1) / os.sysconf("SC_CLK_TCK")
+    times = proc.own_times()
+    return times.steal_s / times.processors if times else 0.0
 
 
 def busy_s() -> float:
     """Busy seconds since the machine started, all processors of this process together; 0 if unknown."""
-    return sum(int(line[field]) for line in _lines() for field in BUSY_FIELDS) / os.sysconf("SC_CLK_TCK")
-
-
-def _lines() -> list[list[str]]:
-    """The lines of /proc/stat for the processors of this process."""
-    try:
-        lines = STAT.read_text().splitlines()
-    except OSError:
-        return []
-    names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    return [line.split() for line in lines if line.partition(" ")[0] in names]
+    times = proc.own_times()
+    return times.busy_s if times else 0.0
 
 
 def run_undisturbed(
@@ -101,10 +84,6 @@ stored time is of a moment that held the incumbent up: it is put right."""
 
 MIN_WATCH_S = 0.25
 """Shortest time to judge other processes by: the kernel counts in hundredths of a second."""
-
-PROCESSES = Path("/proc")
-USER, SYSTEM = 11, 12
-"""Indices of "utime" and "stime" in a process's line, after its name: proc_pid_stat(5)."""
 
 
 class Disturbance(NamedTuple):
@@ -205,12 +184,4 @@ class Watch:
         return Disturbance(elapsed_s, steal_s() - self._steal_s, max(busy_s() - self._busy_s - own_s, 0.0))
 
     def _processor_s(self) -> float:
-        return time.process_time() + sum(_processor_s(pid) for pid in self._pids() if pid is not None)
-
-
-def _processor_s(pid: int) -> float:
-    """Processor time that a process has used; 0 if it is unknown or the process has ended."""
-    with suppress(OSError, ValueError, IndexError):
-        fields = (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[USER]) + int(fields[SYSTEM])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+        return time.process_time() + sum(proc.spent_s(pid) for pid in self._pids() if pid is not None)
