@@ -28,6 +28,7 @@ from tunewright.api.client import breaker, tiers
 from tunewright.api.dashboard import page as page_routes
 from tunewright.api.dashboard.task.candidate import CandidateTab
 from tunewright.api.dashboard.task.page import TaskTab
+from tunewright.api.http import descriptions
 from tunewright.api.http.descriptions import Descriptions
 from tunewright.api.http.protocol import BoundedProtocol
 from tunewright.api.http.routes import lookup_service
@@ -54,6 +55,7 @@ from ..postgres import own_schema
 from ..waiting import wait_for
 from .examples import PlainShower
 from .page import PAGE_BYTES, Page, whole
+from .searched import search as search
 
 SCOPES = frozenset(KeyScope) - {KeyScope.LOGIN}
 
@@ -434,3 +436,16 @@ def _no_server_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def _pages_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test changes is on the page that it looks at next."""
     monkeypatch.setattr(page_routes, "KEEP_S", 0.0)
+
+
+@pytest.fixture
+def plain_shower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands describe schedules without a process for it."""
+    monkeypatch.setattr(descriptions, "_describer", PlainShower)
+
+
+@pytest.fixture
+def prompt_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long to work out is on the page that a test looks at, and of what is there by then."""
+    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
+    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)

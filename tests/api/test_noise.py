@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tunewright.api.http import descriptions
 from tunewright.search_space.measurement import NOISE, PACE, Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.cli import lookup, lookup_tables, task_details
@@ -16,11 +15,7 @@ from tunewright.tuner.noise import LONGEST_NOISE
 
 from .examples import Tried, good, others, product, tried
 
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
-    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)
+pytestmark = pytest.mark.usefixtures("prompt_pages")
 
 
 DISTURBED = {

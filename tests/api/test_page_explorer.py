@@ -15,11 +15,7 @@ from tunewright.search_space.schedule import Schedule
 from .examples import HOSTILE, failed, good, product, record_line, tried
 from .page import Page
 
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch):
-    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
-    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)
+pytestmark = pytest.mark.usefixtures("prompt_pages")
 
 
 @pytest.fixture

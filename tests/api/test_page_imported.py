@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tunewright.api.http import descriptions
 from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
@@ -19,14 +18,10 @@ from tunewright.tuner.text import IMPORTED
 from .examples import good, others, product, record_line
 from .page import whole
 
+pytestmark = pytest.mark.usefixtures("prompt_pages")
+
 FOREIGN_S = 5e-7
 """A time that an import may claim, and that no such machine computes the product in."""
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
-    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)
 
 
 def import_record(store: Store, task: Task, target: Any, schedule: Schedule, kind: str = "trial") -> None:

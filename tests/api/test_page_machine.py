@@ -21,13 +21,13 @@ from ..tuner.conftest import small_model
 from ..tuner.fake_pool import FakePool, by_key
 from ..tuner.fake_pool import job as tune
 from .page import PAGE_BYTES, whole
-from .test_page_job import HOSTILE, page_words, report, search, searched, twin  # noqa: F401
+from .searched import HOSTILE, report, searched, twin
 
 QUIET = {"steal": [0.0, 0.001, 0.01], "others": [0.0, 0.01, 0.02], "clock_mhz": [2500.0, 2550.0, 2600.0]}
 
 
 @pytest.fixture
-def tell(search):  # noqa: F811
+def tell(search):
     """Tell what the machine did in the last ten seconds."""
 
     def of_machine(**data):
@@ -40,7 +40,7 @@ def tab(client, job_id):
     return whole(client.get(f"/jobs/{job_id}", params={"tab": "machine"}))
 
 
-def test_a_job_without_samples_says_so(client, search):  # noqa: F811
+def test_a_job_without_samples_says_so(client, search):
     searched(search)
     said = twin(client, search.id)["machine"]
     assert (said["quiet_share"], said["curves"], said["watched_s"]) == (None, [], 0.0)
@@ -50,7 +50,7 @@ def test_a_job_without_samples_says_so(client, search):  # noqa: F811
     assert "Tuner processes" in page.words
 
 
-def test_a_quiet_machine(client, search, tell):  # noqa: F811
+def test_a_quiet_machine(client, search, tell):
     searched(search)
     for _ in range(3):
         tell()
@@ -74,7 +74,7 @@ def test_a_quiet_machine(client, search, tell):  # noqa: F811
     assert len(page.of("svg")) >= 4
 
 
-def test_planted_steal_and_load_show_as_such(client, search, tell):  # noqa: F811
+def test_planted_steal_and_load_show_as_such(client, search, tell):
     searched(search)
     for _ in range(30):
         tell()
@@ -93,7 +93,7 @@ def test_planted_steal_and_load_show_as_such(client, search, tell):  # noqa: F81
     assert "too noisy above" in page.source
 
 
-def test_what_was_marked_is_listed_with_links(client, search, tell):  # noqa: F811
+def test_what_was_marked_is_listed_with_links(client, search, tell):
     small, large = search.tasks
     searched(search)
     tell()
@@ -129,7 +129,7 @@ def test_what_was_marked_is_listed_with_links(client, search, tell):  # noqa: F8
         {"elapsed_s": 1e-300, "temperature_c": [1e3, 1e3, 1e3], "spread": [1e6, 1e6, 1e6], "drift": [0, 0, 0]},
     ],
 )
-def test_what_a_tuner_tells_may_be_anything(one, client, search, data):  # noqa: F811
+def test_what_a_tuner_tells_may_be_anything(one, client, search, data):
     searched(search)
     search.tell(EventKind.MACHINE, **data)
     page = tab(client, search.id)
@@ -139,7 +139,7 @@ def test_what_a_tuner_tells_may_be_anything(one, client, search, data):  # noqa:
     assert said["busy_trials"] <= said["trials"] <= 10**9
 
 
-def test_it_is_told_from_elsewhere(one, client, kit, search, monkeypatch):  # noqa: F811
+def test_it_is_told_from_elsewhere(one, client, kit, search, monkeypatch):
     """By a tuner process that has a key and no database."""
     monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.key(KeyScope.WORK))
     network = open_model(small_model().SerializeToString())
@@ -154,7 +154,7 @@ def test_it_is_told_from_elsewhere(one, client, kit, search, monkeypatch):  # no
     assert twin(client, done.job_id)["machine"]["busy_trials"] == done.trials
 
 
-def test_the_command_tells_it_in_a_line(one, client, search, tell, monkeypatch, capfd):  # noqa: F811
+def test_the_command_tells_it_in_a_line(one, client, search, tell, monkeypatch, capfd):
     monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
     monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
     command = commands(program.execute, capfd)
@@ -166,7 +166,7 @@ def test_the_command_tells_it_in_a_line(one, client, search, tell, monkeypatch, 
     assert command("jobs", "show", search.id, "--json").data["machine"] == words
 
 
-def test_events_of_it_are_not_listed(client, search, tell):  # noqa: F811
+def test_events_of_it_are_not_listed(client, search, tell):
     searched(search)
     before = twin(client, search.id)
     for _ in range(60):
@@ -178,7 +178,7 @@ def test_events_of_it_are_not_listed(client, search, tell):  # noqa: F811
 
 class TestALongJob:
     @pytest.fixture
-    def spans(self, one, search):  # noqa: F811
+    def spans(self, one, search):
         """A week of looks at a machine, which was busy once."""
         busy = {"noisy_s": 10.0, "steal": [0.5, 0.5, 0.5]}
         for hour in range(7 * 24):
@@ -191,7 +191,7 @@ class TestALongJob:
             search.store.jobs.renew(search.lease, events=told)
         return 7 * 24 * 60
 
-    def test_is_kept_as_some_hundred(self, client, search, spans):  # noqa: F811
+    def test_is_kept_as_some_hundred(self, client, search, spans):
         searched(search)
         answer = client.get(f"/v1/pages/jobs/{search.id}")
         assert len(answer.content) < PAGE_BYTES
@@ -203,7 +203,7 @@ class TestALongJob:
         assert said["verdict"] == "The machine was quiet nearly all the time that it was watched."
         tab(client, search.id)
 
-    def test_is_the_same_however_often_it_was_looked_at(self, one, search, monkeypatch):  # noqa: F811
+    def test_is_the_same_however_often_it_was_looked_at(self, one, search, monkeypatch):
         monkeypatch.setattr(history, "READ_AT_ONCE", 7)
         seldom, often = Histories(), Histories()
         for _ in range(40):
@@ -214,7 +214,7 @@ class TestALongJob:
         assert len(found.machine) <= MOST_SPANS
 
 
-def test_spans_lie_where_work_was(one, search):  # noqa: F811
+def test_spans_lie_where_work_was(one, search):
     """A pause takes no room on the axis, and no span begins before the one before ended."""
     search.tell(EventKind.STAGE, stage="searching")
     search.tell(EventKind.MACHINE, **({"elapsed_s": 10.0} | QUIET))

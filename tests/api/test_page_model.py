@@ -20,8 +20,7 @@ from tunewright.tuner.models.assembly import CallRange
 from tunewright.tuner.models.task_graph import ModelStep, PlacedChain, StepKind, TaskGraph
 
 from .page import PAGE_BYTES, Page, whole
-from .test_page_job import HOSTILE, searched, twin
-from .test_page_job import search as search
+from .searched import HOSTILE, searched, twin
 from .test_style import TEXT, colours, contrast
 
 

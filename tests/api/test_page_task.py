@@ -20,11 +20,7 @@ from ..waiting import wait_for
 from .examples import HOSTILE, failed, good, others, product, tried
 from .page import whole
 
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch):
-    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
-    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)
+pytestmark = pytest.mark.usefixtures("prompt_pages")
 
 
 def queued(store, task, target, lease=True, label="net.onnx"):

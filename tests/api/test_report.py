@@ -35,8 +35,10 @@ from tunewright.tuner.models.graph_of_model import graph_of_model
 from tunewright.tuner.models.model import open_for
 
 from .conftest import TARGET
-from .examples import HOSTILE, PlainShower, failed, others, product, tried
+from .examples import HOSTILE, failed, others, product, tried
 from .page import Page
+
+pytestmark = pytest.mark.usefixtures("plain_shower")
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -78,11 +80,6 @@ def searched(url, folder, tasks, label="net.onnx", state=None, trials=4, result=
             else:
                 store.jobs.finish(lease, state, result=result)
     return Searched(url, folder, job.id)
-
-
-@pytest.fixture(autouse=True)
-def _plain_shower(monkeypatch):
-    monkeypatch.setattr(descriptions, "_describer", PlainShower)
 
 
 @pytest.fixture

@@ -5,20 +5,16 @@ import json
 import pytest
 
 from tunewright.api import program
-from tunewright.api.http import descriptions
 from tunewright.db.store import open_store
 
 from .compared import Confirmed, finished, slower
-from .examples import PlainShower, product
+from .examples import product
 from .page import Page
 from .test_report import check
 
+pytestmark = pytest.mark.usefixtures("plain_shower")
+
 TASKS = [product(8 * (n + 1)) for n in range(4)]
-
-
-@pytest.fixture(autouse=True)
-def _plain_shower(monkeypatch):
-    monkeypatch.setattr(descriptions, "_describer", PlainShower)
 
 
 @pytest.fixture
