@@ -16,6 +16,7 @@ from tunewright.costmodel.validation import FEWEST
 from tunewright.db.job import EventKind, Job
 from tunewright.db.store import Store
 from tunewright.tuner.explain.calibration import calibrations
+from tunewright.tuner.text import counted
 
 from ...http.descriptions import Descriptions
 from ...http.schemas.base import Answer
@@ -65,7 +66,8 @@ class JobModels(Answer):
     )
     taught: list[int] = Field(description="The snapshots that were made of its trials, the newest first.")
     tasks: list[JudgedTask] = Field(
-        description=f"The heaviest tasks with {FEWEST} trials or more, which may say something, {MOST_JUDGED} at most."
+        description=f"The heaviest tasks with {counted(FEWEST, 'trial')} or more, which may say something, "
+        f"{MOST_JUDGED} at most."
     )
 
     @property

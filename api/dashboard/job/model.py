@@ -138,7 +138,7 @@ def stored_graph(job: Job, data: Any) -> tuple[TaskGraph | None, str]:
     except (AttributeError, LookupError, TypeError, ValueError):
         return None, "What is kept of the model's graph can't be read by this version."
     if graph.left_out:
-        return None, f"The model has {graph.left_out:,} nodes; a graph is kept of {MOST_NODES:,} at most."
+        return None, f"The model has {counted(graph.left_out, 'node')}; a graph is kept of {MOST_NODES:,} at most."
     return graph, ""
 
 

@@ -21,7 +21,7 @@ from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialLine, TrialOrder, TrialPage, distinct
 from tunewright.search_space.measurement import Status
-from tunewright.tuner.text import rounded
+from tunewright.tuner.text import counted, rounded
 
 from ...http.descriptions import Descriptions, DescriptionsDep
 from ...http.paging import Cursor, bad_cursor
@@ -214,7 +214,8 @@ def explorer_charts(view: ExplorerPage) -> dict[str, Markup]:
     """`parallel` and `scatter`."""
     marks = view.marks
     bands = [Band(band.kind, band.count, band.is_kept) for band in marks.bands]
-    words = f"{len(marks.ids):,} trials are drawn, of which {view.kept_count:,} are within the ranges."
+    drawn = counted(len(marks.ids), "trial is", "trials are")
+    words = f"{drawn} drawn, of which {view.kept_count:,} are within the ranges."
     drawing = Explored(bands, words)
     fails = any(band.kind == "failed" for band in bands)
     ranges = view.asked.ranges()
