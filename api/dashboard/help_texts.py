@@ -18,8 +18,8 @@ _TEXTS = {
     "may tell the same number all the time.",
     "coverage": "How many measured times are within two deviations of what the model predicted, but for one factor a "
     "task: 95% is right, less is too sure of itself. It is counted on tasks that the model has not learned from.",
-    "curve of a job": "How the speed-up went from the begin of the job to its end; the dashes are 1. It is of the times of "
-    "trials, which the search goes by.",
+    "curve of a job": "How the speed-up went from the begin of the job to its end; the dashes are 1. It is of the "
+    "times of trials, which the search goes by.",
     "curve of a task": "How many times as fast as by default the task was, as the job went on; the figure at the "
     "curve is the highest point of it. The curve is of trials of this job, the gain below it what the table has.",
     "default time": "How long one run of the task takes on the schedule that its sketch prefers without any "

