@@ -63,7 +63,7 @@ def test_a_precision_is_asked_for(one, client, kit):
         assert (
             job["precision"] == page["settings"]["precision"] == precision == one.store.jobs.get(number).spec.precision
         )
-        assert f"<dt>Precision</dt><dd>{precision}</dd>" in client.get(f"/jobs/{number}").text
+        assert f"<dt>Precision</dt><dd>{precision}</dd>" in client.get(f"/jobs/{number}?tab=settings").text
     plain = submit(client, model).json()
     assert (plain["id"], plain["is_new"], "precision" in plain["settings"]) == (ids[0], False, False)
 
@@ -81,7 +81,7 @@ def test_a_precision_of_a_later_version_is_shown_as_it_is(one, client, kit):
     spec = JobSpec("", kit.target().key, (SpecTask(kit.task(8).key, 1),), settings)
     number = one.store.jobs.submit(spec, "later", SearchBudget(1)).job.id
     assert client.get(f"/v1/jobs/{number}").json()["precision"] == "<fp8>"
-    assert "<dd>&lt;fp8&gt;</dd>" in client.get(f"/jobs/{number}").text
+    assert "<dd>&lt;fp8&gt;</dd>" in client.get(f"/jobs/{number}?tab=settings").text
 
 
 def test_a_vendor_computes_models_as_they_are_given(client, kit):
