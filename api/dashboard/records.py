@@ -29,7 +29,7 @@ from .views import IS_IMPORTED, KnobValues, Provenance, TargetName, Text, target
 
 router = APIRouter(tags=["pages"])
 
-ROWS = 50
+ROWS = 30
 """Records on one page."""
 
 LONGEST_CURSOR = 400

@@ -103,7 +103,7 @@ def test_pages_of_a_search(one, client, find):
     for extent in range(60, 112):
         store_best(one.store, make_task(extent))
     view, text = find(op="Relu")
-    assert len(view["records"]) == 50
+    assert len(view["records"]) == views.ROWS
     [link] = [tag["href"] for tag in Page(text).of("a", rel="next")]
     assert "op=Relu" in link
     older = client.get("/v1/pages" + link).json()

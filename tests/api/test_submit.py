@@ -211,7 +211,7 @@ def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: C
     assert "the whole model: 4.00 ms by default, 2.00 ms tuned: 2.00x as fast" in said.out
     assert "small.onnx, rows=4 on cpu:\\x1b[2J: 6 trials" in said.out
     shown = command("jobs", "show", 1)
-    assert shown.out == said.out
+    assert shown.out.startswith(said.out)  # what the machine did is told behind it
 
 
 def test_a_job_that_fails(real: Any, kit: Any, path: Path, command: Command) -> None:
@@ -230,7 +230,8 @@ def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
     assert command("jobs", "resume", job_id, "--json").data["state"] == "queued"
     assert command("jobs", "prioritise", job_id, "-5", "--json").data["priority"] == -5
     listed = command("jobs", "list", "--json").data["jobs"]
-    assert listed == [command("jobs", "show", job_id, "--json").data]
+    shown = command("jobs", "show", job_id, "--json").data
+    assert listed == [{name: value for name, value in shown.items() if name != "machine"}]
     assert [(job["id"], job["state"], job["priority"]) for job in listed] == [(job_id, "queued", -5)]
     assert "small.onnx" in command("jobs", "list", "--state", "queued").out
     assert command("jobs", "list", "--state", "failed").out == "no jobs\n"
@@ -442,7 +443,7 @@ def test_jobs_of_one_model_at_several_sizes_are_told_apart(
         assert submitted["dims"] == {"rows": rows}
         assert real.client().get(f"/v1/jobs/{job_id}").json()["dims"] == {"rows": rows}
         assert f"small.onnx, rows={rows}" in command("jobs", "show", job_id).out
-        assert f"<h1>small.onnx, rows={rows}</h1>" in real.client().get(f"/jobs/{job_id}").text
+        assert f">small.onnx, rows={rows}</h1>" in real.client().get(f"/jobs/{job_id}").text
         of = real.client().get(
             f"/tasks/{submitted['tasks'][0]['key']}", params={"target": kit.target().key, "job": job_id}
         )
@@ -467,6 +468,7 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
     real.store.jobs.renew(lease, progress=standing)
     asked = real.client().get(f"/v1/jobs/{lease.job_id}").json()
     shown = command("jobs", "show", lease.job_id, "--json").data
+    assert shown.pop("machine")
     assert shown.keys() == submitted.keys() == asked.keys() | {"is_new"}
     assert (asked["speedup"], asked["speedup_of"], asked["outcome"]) == (1.5, "trials", None)
     moments = ("created_at", "updated_at")
