@@ -207,8 +207,9 @@ def _run(
     except LeaseLost:  # by its end, or to another process
         raise
     except BaseException:
-        with suppress(StoreError):  # it may be over by now
+        with suppress(StoreError):  # the job is given back whatever becomes of what is still to be told
             keeper.tell(is_last=True)
+        with suppress(StoreError):  # it may be over by now
             store.jobs.give_back(keeper.lease)
         raise
 
