@@ -70,8 +70,12 @@ class CommandAnswer:
         for note in () if isinstance(notes, str) else notes:  # a text is what people noted of a job
             print(f"note: {printable(note)}", file=sys.stderr)
         with naming(STDOUT):
-            self._print(as_json)
-            sys.stdout.flush()  # here a full disk can be told of
+            try:
+                self._print(as_json)
+                sys.stdout.flush()  # here a full disk can be told of
+            except OSError:
+                drop_stdout()
+                raise
         if self.footer:
             messages().print(self.footer, soft_wrap=True)
 
@@ -87,6 +91,11 @@ class CommandAnswer:
 
 STDOUT = "standard output"
 """Its name in errors."""
+
+
+def drop_stdout() -> None:
+    """Let standard output lead nowhere: at its end Python writes what is left, and where it can't, ends with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def quiet_lookups() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import os
 import re
 import sys
 from collections.abc import Callable, MutableMapping, Sequence
@@ -20,7 +19,7 @@ from ..errors import Refused, Unavailable, message, refusals
 from ..interrupts import INTERRUPTED, run
 from ..settings import DEBUG_LADDER, settings
 from ..text import printable
-from .answers import CommandAnswer, CommandInterrupt, quiet_lookups, quiet_stdout
+from .answers import CommandAnswer, CommandInterrupt, drop_stdout, quiet_lookups, quiet_stdout
 from .options import JsonOption
 
 
@@ -158,7 +157,7 @@ def exit_code(work: Callable[[], int], as_json: bool = False) -> int:
         text = usage_message(error)  # nothing where help was printed, for want of a command
         return _report_error(text, as_json, BAD_INPUT) if text else BAD_INPUT
     except BrokenPipeError:  # whoever read the answer has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        drop_stdout()
         return 0
     except Unavailable as error:
         return _report_error(message(error), as_json, FAULT)
