@@ -64,6 +64,7 @@ class LargeJob:
     """A running job, the task with the most trials first."""
 
     id: int
+    again_id: int  # the same with another seed, which waits
     target: Target
     tasks: Sequence[Task]  # the one with most trials first
     uses: Sequence[int]
@@ -103,9 +104,9 @@ def fill(store: Store, target: Target, trials: int, say: Callable[[str], None]) 
     for task, _ in task_uses:
         store.add_task(task)
     parts = tuple(SpecTask(task.key, uses) for task, uses in task_uses)
-    spec = JobSpec(sha256(data).hexdigest(), target.key, parts, {"seed": 0})
-    job = store.jobs.submit(spec, f"made-up {MODEL}.onnx", SearchBudget(2 * trials)).job
-    large = LargeJob(job.id, target, [task for task, _ in task_uses], [uses for _, uses in task_uses], trials)
+    specs = [JobSpec(sha256(data).hexdigest(), target.key, parts, {"seed": seed}) for seed in (0, 1)]
+    job, again = (store.jobs.submit(spec, f"made-up {MODEL}.onnx", SearchBudget(2 * trials)).job for spec in specs)
+    large = LargeJob(job.id, again.id, target, [task for task, _ in task_uses], [uses for _, uses in task_uses], trials)
     with store.database.read() as session:
         is_filled = bool(
             session.scalar(select(exists().where(EventRow.job_id == job.id, EventRow.number > MOST_EARLY_EVENTS)))

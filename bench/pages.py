@@ -2,7 +2,8 @@
 
 Fills a SQLite database with a job of a million made-up trials of real tasks and legal schedules, serves it by a real
 process, and measures what a browser waits for: each page, made anew, while a made-up tuner process goes on with the
-job. Then what twenty viewers cost the server. Exit code 1 where a bound is missed.
+job; what twenty viewers cost the server; and how fast charts answer the pointer in a browser. Exit code 1 where a
+bound is missed.
 Results: bench/results/pages.json. The database stays in build/bench/pages: what is filled isn't filled again.
 """
 
@@ -28,9 +29,12 @@ from statistics import median
 import httpx
 
 from tunewright.api.dashboard.html import assets
+from tunewright.api.dashboard.job.view import JobTab
+from tunewright.api.dashboard.links import make_link
 from tunewright.bench.entries import code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, write_whole
-from tunewright.bench.large_job import RATE, LargeJob, fill, next_records
+from tunewright.bench.interactions import measure_interactions, require_browser
+from tunewright.bench.large_job import MODEL, RATE, LargeJob, fill, next_records
 from tunewright.bench.service import ServiceProcess, run_service
 from tunewright.codegen.host import detect, machine
 from tunewright.db.fleet import TunerDevice
@@ -39,6 +43,9 @@ from tunewright.db.store import Store, open_store
 
 MOST_MS, MOST_BYTES = 1000.0, 300_000
 """The most milliseconds and bytes of a page."""
+
+MOST_ANSWER_MS = 100.0
+"""The most milliseconds until a page answers the pointer."""
 
 MOST_SHARE = 0.05
 """The largest share of a core for the streams of all viewers of a running job."""
@@ -88,11 +95,13 @@ def main() -> int:
     home = arguments.folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{arguments.folder.resolve()}/{arguments.trials}.db"
+    require_browser()
     with open_store(url) as store:
         job = fill(store, detect(), arguments.trials, log)
         stored = store.counts()["trials"]
         with run_tuner(store, job), run_service(url, home) as service:
             figures = measure_pages(service, job) + measure_scripts() + measure_viewers(service, job, arguments.seconds)
+            figures += measure_answers(service, make_link(store, service.url).url, job)
     show(figures)
     results = {
         "figures": [asdict(figure) | {"holds": figure.holds} for figure in figures],
@@ -165,9 +174,7 @@ def tune(store: Store, job: LargeJob, lease: Lease, ended: threading.Event) -> N
 def measure_pages(service: ServiceProcess, job: LargeJob) -> list[PageFigure]:
     """First, median and longest time of each page without caches, and its size."""
     figures = []
-    with httpx.Client(
-        base_url=service.url, headers=no_cache_headers(service), timeout=TIMEOUT_S, trust_env=False
-    ) as client:
+    with open_client(service) as client:
         for name, path in page_paths(client, job).items():
             start_s = time.perf_counter()
             size_bytes, first_ms = time_page(client, path)
@@ -197,9 +204,13 @@ def page_paths(client: httpx.Client, job: LargeJob) -> dict[str, str]:
     return {
         "jobs": "/",
         "jobs by gain": "/?sort=gain&model=made",
-        "job": f"/jobs/{job.id}",
+        **{f"job, {tab.value}": f"/jobs/{job.id}?tab={tab.value}" for tab in JobTab},
         "job against time": f"/jobs/{job.id}?x=seconds",
+        "compare": f"/compare?job={job.id}&job={job.again_id}",
+        "compare, tasks": f"/compare?job={job.id}&job={job.again_id}&tab=tasks",
         "task": task,
+        "task, loops": f"{task}&tab=loops",
+        "task, roofline": f"{task}&tab=roofline",
         "task, second page": f"{task}&cursor={page['next']}",
         "task, newest first": f"{task}&sort=created&desc=true",
         "task, slowest first": f"{task}&sort=time&desc=true",
@@ -215,7 +226,14 @@ def page_paths(client: httpx.Client, job: LargeJob) -> dict[str, str]:
         "records, lookup": f"/records?op=conv&task={largest}&on={target}",
         "cost model": "/cost-model",
         "fleet": "/fleet",
+        "search": f"/search?q={MODEL}",
+        "keys": "/keys",
     }
+
+
+def open_client(service: ServiceProcess) -> httpx.Client:
+    """A client that bypasses caches."""
+    return httpx.Client(base_url=service.url, headers=no_cache_headers(service), timeout=TIMEOUT_S, trust_env=False)
 
 
 def no_cache_headers(service: ServiceProcess) -> dict[str, str]:
@@ -236,6 +254,22 @@ def measure_scripts() -> list[PageFigure]:
     """The size of all scripts, compressed as by a proxy."""
     size_bytes = sum(len(gzip.compress(asset.content)) for asset in assets().values() if asset.name.endswith(".js"))
     return [PageFigure("scripts, compressed", "bytes", size_bytes, MOST_SCRIPT_BYTES)]
+
+
+def measure_answers(service: ServiceProcess, link: str, job: LargeJob) -> list[PageFigure]:
+    """How fast a browser answers the pointer on pages of the job and its largest task."""
+    with open_client(service) as client:
+        paths = page_paths(client, job)
+    charts = {"curves": "job, machine", "roofline": "task, roofline", "trials": "trials"}
+    times = measure_interactions(service, link, {chart: paths[name] for chart, name in charts.items()})
+    return [
+        figure
+        for one in times
+        for figure in (
+            PageFigure(f"{one.name}: median", "ms", one.median_ms),
+            PageFigure(f"{one.name}: longest", "ms", one.longest_ms, MOST_ANSWER_MS),
+        )
+    ]
 
 
 # Viewers

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.sync_api import Page, expect
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Locator, Page, expect
 
 from .conftest import Show
 from .site import Shown
@@ -43,13 +46,18 @@ def query(page: Page) -> dict[str, list[str]]:
 
 def drag(page: Page, figure: str, begin: tuple[float, float], end: tuple[float, float]) -> None:
     """Drag over a drawing, between places in it as parts of its width and height."""
-    box = page.locator(f"figure.{figure}.brushed .marks").bounding_box()
+    box = page.locator(f"figure.{figure}.brushed .ink").bounding_box()
     assert box is not None
     (x, y), (to_x, to_y) = ((box["x"] + a * box["width"], box["y"] + b * box["height"]) for a, b in (begin, end))
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move((x + to_x) / 2, (y + to_y) / 2)
     page.mouse.move(to_x, to_y)
+
+
+def picture(part: Locator) -> np.ndarray:
+    """How a part of the page looks: the values of its colours, 0 to 255."""
+    return np.asarray(Image.open(io.BytesIO(part.screenshot())).convert("RGB"), np.float64)
 
 
 def test_a_range_of_an_axis_filters_marks_table_and_address(show: Show, shown: Shown) -> None:
@@ -86,6 +94,24 @@ def test_a_box_over_the_dots_chooses_of_both_axes(show: Show, shown: Shown) -> N
     assert re.fullmatch(r"\.\.\d+", found["trial"][0])
     assert 0 < listed(page) < everything
     assert page.locator("figure.scatter .chosen").is_visible()
+
+
+def test_what_is_drawn_is_what_is_printed(show: Show, shown: Shown) -> None:
+    """Marks are on a canvas, which has them where their paths have them, and as the eye sees it in their colours."""
+    page = explored(show, shown)
+    drag(page, "parallel", (1.0, 0.995), (1.0, 0.7))
+    for figure in ("parallel", "scatter"):
+        drawing = page.locator(f"figure.{figure}.brushed svg.frame")
+        assert drawing.locator("canvas").count() == 1
+        page.emulate_media(media="screen")
+        drawn = picture(drawing)
+        page.emulate_media(media="print")
+        printed = picture(drawing)
+        assert drawn.shape == printed.shape and np.abs(drawn - printed).mean() < 2.0
+        drawing.evaluate("(one) => one.querySelectorAll('.marks path').forEach((path) => path.remove())")
+        assert np.abs(printed - picture(drawing)).mean() > np.abs(drawn - printed).mean()  # the paths were printed
+    page.keyboard.press("Escape")
+    page.mouse.up()
 
 
 def test_escape_leaves_it_as_it_was(show: Show, shown: Shown) -> None:

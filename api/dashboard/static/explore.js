@@ -1,11 +1,14 @@
 // Brushes the marks of `drawing/parallel.py`: drags along an axis, or over the dots, choose ranges.
 //
-//   <figure class="chart parallel brushed"> one path a band; the part behind its n-th M is mark `data-first` + n
+//   <figure class="chart parallel brushed"> has marks: marks.js
 //   <g class="pick" data-column="knob.tile" data-low data-high data-log data-values data-whole> an axis
 //   <form id="ranges"> has the ranges as text, in <input data-range name="knob.tile">: what is dragged goes there
 //   <tr data-mark="17"> a row of the table, which lights up with its mark
 //
 // Marks are told apart at once; then the address changes, and live.js shows what the server says of it.
+
+import { svg } from "./figure.js";
+import { Marks } from "./marks.js";
 
 const DEPTH = 200; // units of an axis of the parallel coordinates
 const GRID = 1000; // and of either axis of the dots
@@ -16,7 +19,6 @@ const CLICK_PX = 4;
 const form = document.getElementById("ranges");
 const every = (selector, within = document) => [...within.querySelectorAll(selector)];
 const figures = () => every("figure.brushed").filter((one) => one.querySelector(".marks"));
-const newElement = (name) => document.createElementNS(document.querySelector("figure svg").namespaceURI, name);
 const clamp = (part) => Math.min(Math.max(part, 0), 1);
 
 // Axes
@@ -60,70 +62,45 @@ function reach(axis, text) {
 
 // Marks
 
-let known = new WeakMap(); // figure -> its bands, as long as the server sent no new one
+const known = new WeakMap(); // figure -> its marks: a page that is renewed has another figure
 
-/** The bands of a figure: the marks of each, and the paths of those that are kept and dropped. */
-function bandsOf(figure) {
-  if (known.has(figure)) return known.get(figure);
-  const bands = new Map();
-  for (const path of every(".marks path[data-first]", figure)) {
-    const [shape, kind, state] = path.classList;
-    const band = bands.get(kind) ?? { marks: [] };
-    band[state] = path;
-    const parts = path.getAttribute("d").split("M").slice(1);
-    band.marks.push(...parts.map((part, n) => ({ mark: +path.dataset.first + n, part })));
-    bands.set(kind, Object.assign(band, { shape, kind }));
-  }
-  for (const band of bands.values()) {
-    for (const state of ["kept", "dropped"]) {
-      if (band[state]) continue;
-      band[state] = newElement("path");
-      band[state].setAttribute("class", `${band.shape} ${band.kind} ${state}`);
-      const other = band[state === "kept" ? "dropped" : "kept"];
-      if (state === "kept") other.parentNode.append(band.kept);
-      else other.parentNode.prepend(band.dropped);
-    }
-  }
-  known.set(figure, [...bands.values()]);
+function marksOf(figure) {
+  if (!known.has(figure)) known.set(figure, new Marks(figure));
   return known.get(figure);
 }
 
 const isParallel = (figure) => figure.classList.contains("parallel");
 
 /** Where a mark is on an axis of its figure; NaN where it is not. */
-function spot(figure, axis, part) {
-  if (isParallel(figure)) {
-    const depth = +part.split(" ")[2 * axis.number + 1];
-    return depth > DEPTH ? NaN : (1 - depth / DEPTH) / axis.part;
-  }
-  if (part.startsWith("-9")) return NaN;
-  const [x, y] = part.split(" ").map(parseFloat);
-  return axis.number ? 1 - y / GRID : x / GRID;
+function spot(figure, axis, { corners }) {
+  if (!isParallel(figure)) return axis.number ? 1 - corners[1] / GRID : corners[0] / GRID;
+  const depth = corners[2 * axis.number + 1];
+  return depth > DEPTH ? NaN : (1 - depth / DEPTH) / axis.part;
 }
 
 /** Draw what the ranges of the form leave out faintly, and these. */
 function draw() {
   const dropped = new Set();
   for (const figure of figures()) {
+    const { all } = marksOf(figure);
     const slack = isParallel(figure) ? 0.5 / DEPTH : 0.5 / GRID;
     for (const axis of axesOf(figure)) {
       const ends = reach(axis, field(axis)?.value ?? "");
       mark(figure, axis, ends);
       if (!ends) continue;
-      for (const { marks } of bandsOf(figure))
-        for (const one of marks) {
-          const at = spot(figure, axis, one.part);
-          if (!(at >= ends[0] - slack && at <= ends[1] + slack) || at > 1 + slack) dropped.add(one.mark);
-        }
+      for (const one of all) {
+        const at = spot(figure, axis, one);
+        if (!(at >= ends[0] - slack && at <= ends[1] + slack) || at > 1 + slack) dropped.add(one.number);
+      }
     }
   }
-  for (const figure of figures())
-    for (const { marks, ...band } of bandsOf(figure))
-      for (const state of ["kept", "dropped"]) {
-        const those = marks.filter((one) => dropped.has(one.mark) === (state === "dropped"));
-        band[state].setAttribute("d", those.map((one) => `M${one.part}`).join(""));
-      }
+  for (const figure of figures()) marksOf(figure).drop(dropped);
 }
+
+const begin = () => figures().forEach(marksOf);
+document.addEventListener("renewed", begin);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+begin();
 
 const field = ({ column }) => every("[data-range]", form).find((one) => one.name === column);
 
@@ -135,12 +112,8 @@ function mark(figure, axis, ends) {
     let box = axis.pick.querySelector(".chosen");
     if (!ends) return box?.parentNode.remove();
     if (!box) {
-      const around = newElement("svg");
-      box = newElement("rect");
-      around.setAttribute("x", `${100 * axis.pick.dataset.place}%`);
-      around.setAttribute("class", "spot");
-      axis.pick.append(around);
-      around.append(box);
+      box = svg("rect");
+      axis.pick.append(svg("svg", { class: "spot", x: `${100 * axis.pick.dataset.place}%` }, box));
     }
     put(box, { class: "chosen", x: -7, width: 14 });
     return put(box, { y: HEIGHT_PX * (1 - axis.part * to), height: Math.max(HEIGHT_PX * axis.part * (to - from), 2) });
@@ -148,9 +121,8 @@ function mark(figure, axis, ends) {
   const area = figure.querySelector(".marks");
   let box = figure.querySelector(".chosen");
   if (!box) {
-    box = newElement("rect");
-    put(box, { class: "chosen", x: 0, y: 0, width: "100%", height: area.getAttribute("height") });
-    area.after(box);
+    box = svg("rect", { class: "chosen", x: 0, y: 0, width: "100%", height: area.getAttribute("height") });
+    area.parentNode.querySelector(".ink").after(box);
   }
   const height = +area.getAttribute("height");
   if (axis.number) put(box, { y: height * (1 - to), height: Math.max(height * (to - from), 2) });
@@ -166,7 +138,7 @@ let drag = null; // the figure and its axes that are dragged along, and where th
 
 /** Where the pointer is in a drawing: from the left, and from the bottom, as parts of one. */
 function within(figure, { clientX, clientY }) {
-  const box = figure.querySelector(".marks").getBoundingClientRect();
+  const box = marksOf(figure).canvas.getBoundingClientRect();
   return { x: (clientX - box.left) / box.width, y: 1 - (clientY - box.top) / box.height, box };
 }
 
@@ -233,29 +205,21 @@ function nearest(figure, event) {
   const { x, y, box } = within(figure, event);
   let best = null;
   let least = REACH_PX / 2;
-  for (const { marks } of bandsOf(figure))
-    for (const one of marks) {
-      if (one.part.startsWith("-9")) continue;
-      const [left, top] = one.part.split(" ").map(parseFloat);
-      const away = Math.hypot((left / GRID - x) * box.width, (1 - top / GRID - y) * box.height);
-      if (away < least) [best, least] = [one.mark, away];
-    }
+  for (const { number, corners } of marksOf(figure).all) {
+    const away = Math.hypot((corners[0] / GRID - x) * box.width, (1 - corners[1] / GRID - y) * box.height);
+    if (away < least) [best, least] = [number, away]; // never of a mark without corners, which is away by NaN
+  }
   return best;
 }
 
+let lit = null; // the number of a mark
+
 /** Have a mark stand out wherever it is; none for null. */
 function light(number) {
+  if (number === lit) return;
+  lit = number;
   for (const row of every("tr[data-mark]")) row.classList.toggle("lit", row.dataset.mark === String(number));
-  for (const figure of figures()) {
-    const bands = bandsOf(figure);
-    const one = bands.flatMap(({ marks }) => marks).find(({ mark }) => mark === number);
-    let path = figure.querySelector(".lit");
-    if (!path) {
-      path = newElement("path");
-      figure.querySelector(".marks").append(path);
-    }
-    put(path, { class: `${bands[0].shape} lit`, d: one ? `M${one.part}` : "" });
-  }
+  for (const figure of figures()) marksOf(figure).light(number);
 }
 
 for (const kind of ["pointerover", "focusin"])
