@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from PIL import Image
 
-from tunewright.api.dashboard.links import make_link
+from tunewright.api.dashboard.job.view import JobTab
 from tunewright.bench.browser import ADVICE, find_browser, open_browser
 from tunewright.bench.files import ROOT, write_whole
 from tunewright.bench.service import ServiceProcess, run_service
@@ -44,6 +44,9 @@ TRIALS, EARLY_TRIALS = 400, 30
 
 WIDE, PHONE = {"width": 1280, "height": 1500}, {"width": 390, "height": 1300}
 """The largest pictures, in pixels."""
+
+SCREEN_PX, MOST_SCREENS = 900, 3
+"""Pixels of a screen of that width, and the most screens of a page on it."""
 
 KINDS: dict[str, dict[str, Any]] = {
     "": {"viewport": WIDE, "color_scheme": "light"},
@@ -71,7 +74,7 @@ def main() -> int:
         with open_store(url) as store, run_service(url, Path(folder)) as service, run_tuner(url, Path(folder)):
             paths = run_jobs(store, service, arguments.minutes)
             with open_browser(program) as browser:
-                take_pictures(browser, service, make_link(store, service.url).url, paths)
+                take_pictures(browser, service, paths)
     return 0
 
 
@@ -93,7 +96,7 @@ def run_tuner(url: str, home: Path) -> Iterator[None]:
 
 
 def run_jobs(store: Store, service: ServiceProcess, minutes: float) -> dict[str, str]:
-    """Run jobs of all states. Returns the paths of the pages."""
+    """Run jobs of all states, one of them twice. Returns the paths of the pages."""
     while not store.fleet.targets():
         wait_for_change(store)
     target = store.fleet.targets()[0].key
@@ -102,22 +105,46 @@ def run_jobs(store: Store, service: ServiceProcess, minutes: float) -> dict[str,
         paused = submit(client, PAUSED, trials=TRIALS)
         wait_until(store, paused, lambda trials, _: trials >= EARLY_TRIALS)
         client.post(f"/v1/jobs/{paused}:pause").raise_for_status()
-        job = submit(client, DONE, trials=TRIALS, minutes=minutes)
-        wait_until(store, job, lambda _, state: state is JobState.SUCCEEDED)
-        refuse_noise(store.jobs.get(job).result or {})
+        jobs = [run_job(client, store, minutes, seed) for seed in (0, 1)]
         running = submit(client, RUNNING, trials=25 * TRIALS, minutes=60)
         submit(client, WAITING, trials=TRIALS)
         wait_until(store, running, lambda trials, _: trials >= EARLY_TRIALS)
-        task = page_data(client, f"/jobs/{job}?sort=saved")["tasks"][0]["key"]
+        task = page_data(client, f"/jobs/{jobs[0]}?sort=saved")["tasks"][0]["key"]
         best = page_data(client, f"/tasks/{task}?target={target}")["best"]["schedule"]["key"]
+    return page_paths(jobs, task, target, best)
+
+
+def run_job(client: httpx.Client, store: Store, minutes: float, seed: int) -> int:
+    """Have the model of finished jobs tuned to the end. Returns the job's number."""
+    job = submit(client, DONE, trials=TRIALS, minutes=minutes, seed=seed)
+    wait_until(store, job, lambda _, state: state is JobState.SUCCEEDED)
+    refuse_noise(store.jobs.get(job).result or {})
+    return job
+
+
+def page_paths(jobs: Sequence[int], task: str, target: str, best: str) -> dict[str, str]:
+    """The path of each page by its name: those of the first of two jobs, of a task, and of its best schedule."""
+    job, on_target = f"/jobs/{jobs[0]}", f"?target={target}"
+    candidate = f"/tasks/{task}/schedules/{best}{on_target}"
+    tabs = {
+        f"job-{tab.value.replace('_', '-')}": f"{job}?tab={tab.value}" for tab in JobTab if tab is not JobTab.OVERVIEW
+    }
     return {
         "jobs": "/",
-        "job": f"/jobs/{job}",
-        "task": f"/tasks/{task}?target={target}",
-        "candidate": f"/tasks/{task}/schedules/{best}?target={target}",
+        "search": "/search?q=conv",
+        "job": job,
+        **tabs,
+        "compare": f"/compare?job={jobs[0]}&job={jobs[1]}",
+        "task": f"/tasks/{task}{on_target}",
+        "task-loops": f"/tasks/{task}{on_target}&tab=loops",
+        "task-roofline": f"/tasks/{task}{on_target}&tab=roofline",
+        "trials": f"/tasks/{task}/trials{on_target}",
+        "candidate": candidate,
+        "candidate-code": f"{candidate}&text=assembly&against=default",
         "records": f"/records?op=pool&task={task}&on={target}",
         "cost-model": "/cost-model",
         "fleet": "/fleet",
+        "keys": "/keys",
     }
 
 
@@ -166,24 +193,29 @@ def wait_for_change(store: Store) -> None:
 # Pictures
 
 
-def take_pictures(browser: Browser, service: ServiceProcess, link: str, paths: dict[str, str]) -> None:
+def take_pictures(browser: Browser, service: ServiceProcess, paths: Mapping[str, str]) -> None:
     """Save pictures of each page in each of `KINDS`."""
     context = browser.new_context()
     page = context.new_page()
-    page.goto(link)
+    page.goto(f"{service.url}/login")
+    page.get_by_label("API key").fill(service.key)
+    page.get_by_role("button", name="Log in").click()
     page.wait_for_url(f"{service.url}/")
-    session = context.storage_state()
+    session, heights = context.storage_state(), {}
     for kind, settings in KINDS.items():
         context = browser.new_context(base_url=service.url, storage_state=session, **settings)
         page = context.new_page()
         for name, path in paths.items():
             page.goto(path)
             page.locator("[data-again]").first.wait_for(state="detached", timeout=PATIENCE_MS)
-            height = min(page.evaluate("document.body.offsetHeight"), settings["viewport"]["height"])
+            heights[name + kind] = page.evaluate("document.body.offsetHeight")
+            height = min(heights[name + kind], settings["viewport"]["height"])
             content = reduce_colours(page.screenshot(clip=settings["viewport"] | {"x": 0, "y": 0, "height": height}))
             write_whole(FOLDER / f"{name}{kind}.png", content)
-            print(f"{name}{kind}.png: {len(content) / 1000:.0f} kB", flush=True)
+            print(f"{name}{kind}.png: {len(content) / 1000:.0f} kB of {heights[name + kind]} px", flush=True)
         context.close()
+    if long := [name for name in paths if heights[name] > MOST_SCREENS * SCREEN_PX]:
+        raise SystemExit(f"pages longer than {MOST_SCREENS} screens: {', '.join(long)}")
 
 
 def reduce_colours(content: bytes) -> bytes:
