@@ -28,6 +28,7 @@ from tunewright.tuner.text import counted, share
 from ..http.problems import ProblemKind
 from ..http.schemas.base import Answer
 from ..http.service import ServiceDep
+from .asked import Asked
 from .drawing.bars import Bar, bars
 from .drawing.figure import Figure, Point, Series
 from .drawing.scales import AxisSpec, Unit
@@ -52,6 +53,17 @@ class CostModelTab(StrEnum):
     SNAPSHOTS = "snapshots"
     TRAINING = "training"
     FEATURES = "features"
+
+
+class CostModelAsked(Asked):
+    """What of the cost model was asked for."""
+
+    kind: str = Field(
+        default="", pattern=f"^({USUAL_KIND}|{CUDA})?$", description="Kind of targets; empty: of processors."
+    )
+    tab: CostModelTab = Field(
+        default=CostModelTab.OVERVIEW, description="What the page shows, whose data has all of it in any case."
+    )
 
 
 class Picks(StrEnum):
@@ -141,7 +153,7 @@ class WeightLine(Answer):
 class CostModelPage(Answer):
     """The cost models for a kind of target."""
 
-    tab: CostModelTab = Field(description="What the page shows, whose data has all of them.")
+    asked: CostModelAsked
     kind: Text
     kinds: list[Text] = Field(description="Kinds of targets that there is anything of.")
     features: int = Field(description="How many numbers the model sees of a schedule.")
@@ -235,24 +247,18 @@ def _weight_bars(title: str, weights: Sequence[WeightLine]) -> Markup:
     charts=cost_model_charts,
     refusals=(ProblemKind.INVALID,),
 )
-def cost_model(
-    service: ServiceDep,
-    kind: Annotated[
-        str, Query(pattern=f"^({USUAL_KIND}|{CUDA})?$", description="Kind of targets; empty: of processors.")
-    ] = "",
-    tab: Annotated[CostModelTab, Query(description="What the page shows.")] = CostModelTab.OVERVIEW,
-) -> CostModelPage:
+def cost_model(service: ServiceDep, query: Annotated[CostModelAsked, Query()]) -> CostModelPage:
     """The base model and the snapshots of what this database's trials taught: what each learned from, how good it is on
     tasks held out, which of them jobs begin with and lookups pick by, and which features they go by.
     """
-    store, kind = service.store, kind or USUAL_KIND
+    store, kind = service.store, query.kind or USUAL_KIND
     heads = store.snapshots.list(kind, LISTED + 1)
     status = cost_model_status(store, kind, heads)
     newest, lessons = status.newest, status.newest_lessons
     known_id, known_trials = (newest.newest_trial_id, newest.trials) if newest else (0, 0)
     return CostModelPage.show(
         status,
-        tab=tab,
+        asked=query,
         kind=kind,
         kinds=sorted({USUAL_KIND, kind, *(target.kind for target in store.targets())}),
         features=len(names_of(kind)),

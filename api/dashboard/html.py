@@ -114,11 +114,18 @@ def own_page(address: str) -> str:
 
 
 def url(path: str, /, **query: object) -> str:
-    """A path of this service with a query; what is None, empty or False in it is left out, a list comes repeatedly."""
+    """A path of this service with a query; what is None, empty or False in it is left out, a list comes repeatedly.
+
+    True is `true`, as forms send it.
+    """
     pairs: list[tuple[str, object]] = []
     for name, value in query.items():
         values = value if isinstance(value, list | tuple) else (value,)
-        pairs += [(name, item) for item in values if item is not None and item is not False and item != ""]
+        pairs += [
+            (name, "true" if item is True else item)
+            for item in values
+            if item is not None and item is not False and item != ""
+        ]
     return quote(path) + ("?" + urlencode(pairs) if pairs else "")
 
 
@@ -155,7 +162,8 @@ def lookup_url(task_key: str, target: str) -> str:
 def twin_url(page: str) -> str:
     """URL of a page's twin: the same as JSON."""
     path, mark, query = page.partition("?")
-    return f"/v1/pages{'/jobs' if path == JOBS else path}{mark}{query}"
+    # Added, not formatted: what a macro of a template has escaped stays `Markup`, and is not escaped once more.
+    return "/v1/pages" + ("/jobs" if path == JOBS else path) + mark + query
 
 
 # Filters. Each shows "-" where nothing is known.

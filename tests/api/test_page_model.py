@@ -71,6 +71,12 @@ def test_one_can_look_at_both_runs(search, client):
     assert "on default schedules" in other.words
 
 
+def test_the_run_that_is_looked_at_stays_so(search, client):
+    links = tab(client, search.id, run="default").links()
+    assert f"/v1/pages/jobs/{search.id}?tab=model&run=default" in links
+    assert f"/jobs/{search.id}?tab=tasks&run=default" in links
+
+
 def test_boxes_lead_to_tasks_and_so_does_the_list(search, client):
     page = tab(client, search.id)
     urls = [task_url(task.key, search.target.key, job=search.id) for task in search.tasks]

@@ -36,6 +36,7 @@ from ...http.routes.jobs import of_job
 from ...http.schemas.base import Answer
 from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep
+from ..asked import Asked
 from ..drawing.bars import Bar, bars
 from ..drawing.figure import Figure
 from ..html import job_url, url
@@ -83,8 +84,10 @@ class CompareWith(StrEnum):
     BEFORE = "before"
 
 
-class CompareAsked(Answer):
+class CompareAsked(Asked):
     """What was asked to be compared."""
+
+    places = frozenset({"start"})
 
     job: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
         min_length=1, max_length=MOST_SIDES, description="Numbers of the jobs, repeated; in any order."
@@ -194,9 +197,7 @@ class ComparePage(Answer):
 
     def address(self, **changes: Any) -> str:
         """The address of the page that is asked for the same but for some changes."""
-        fields = self.asked.model_dump(mode="json") | {"start": None} | changes
-        usual = {"tab": CompareTab.OVERVIEW.value, "x": Abscissa.TRIALS.value, "start": 0}
-        return compare_url(**{name: None if usual.get(name) == value else value for name, value in fields.items()})
+        return compare_url(**self.asked.query(**changes))
 
 
 def compare_url(**query: Any) -> str:

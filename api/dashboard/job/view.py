@@ -19,6 +19,7 @@ from tunewright.tuner.text import mark_noise, mark_trial
 from ...http.paging import Cursor
 from ...http.schemas.base import SHA256, Answer
 from ...http.schemas.jobs import dims_of
+from ..asked import Asked
 from ..job_line import JobLine
 from ..views import LongText, Notes, Text
 from .cost_model import JobModels
@@ -47,8 +48,10 @@ class JobTab(StrEnum):
     SETTINGS = "settings"
 
 
-class JobPageAsked(Answer):
+class JobPageAsked(Asked):
     """What of a job was asked for."""
+
+    places = frozenset({"cursor", "before"})
 
     tab: JobTab = Field(
         default=JobTab.OVERVIEW,

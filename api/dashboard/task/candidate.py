@@ -29,6 +29,7 @@ from ...http.descriptions import Descriptions, DescriptionsDep, Failure
 from ...http.problems import Problem, ProblemKind
 from ...http.schemas.base import SHA256, Answer, Digest
 from ...http.service import ServiceDep, in_thread
+from ..asked import Asked
 from ..drawing.bars import Bar, bars, nest
 from ..drawing.charts import histogram
 from ..drawing.scales import AxisSpec, Unit
@@ -101,8 +102,10 @@ class CandidateQuery(Answer):
         return self.tab or (CandidateTab.TEXT if self.text else CandidateTab.OVERVIEW)
 
 
-class CandidateAsked(CandidateQuery):
+class CandidateAsked(CandidateQuery, Asked):
     """What a page of a candidate was asked for."""
+
+    in_path = frozenset({"task", "schedule"})
 
     task: Digest
     schedule: Digest

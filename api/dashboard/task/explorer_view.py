@@ -12,6 +12,7 @@ from tunewright.search_space.measurement import Status
 from ...http.paging import Cursor
 from ...http.problems import invalid
 from ...http.schemas.base import Answer, Digest
+from ..asked import Asked
 from ..drawing.parallel import BandKind
 from ..views import LONGEST, TargetName, Text
 from .columns import KNOB, LONGEST_RANGE, RANGED, ValueRange
@@ -53,20 +54,17 @@ class ExplorerQuery(Answer):
     cursor: Cursor = None
 
 
-class ExplorerAsked(ExplorerQuery):
+class ExplorerAsked(ExplorerQuery, Asked):
     """What a page of trials was asked for."""
+
+    in_path = frozenset({"task", "knobs"})
 
     task: Digest
     knobs: dict[ColumnName, RangeText] = Field(description="Ranges of knobs, by name; in addresses `knob.NAME`.")
 
     def query(self, **changes: Any) -> dict[str, Any]:
-        """The query of the page that is asked for the same but for some changes; its first page, unless told."""
-        fields = self.model_dump(exclude={"task", "cursor", "knobs"}, mode="json")
-        fields |= {KNOB + name: text for name, text in self.knobs.items()} | changes
-        plain = {"x": "trial", "y": "time", "sort": "time", "desc": False}
-        return {
-            name: "true" if value is True else value for name, value in fields.items() if value != plain.get(name, "")
-        }
+        """The same as of any page, with the ranges of knobs."""
+        return super().query(**{KNOB + name: text for name, text in self.knobs.items()} | changes)
 
     def ranges(self) -> dict[str, ValueRange]:
         """The ranges, by the name of the column. Raises Problem."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from markupsafe import Markup
@@ -36,6 +36,7 @@ from ...http.problems import Problem, ProblemKind
 from ...http.schemas.base import SHA256, Answer, Digest
 from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep, in_thread
+from ..asked import Asked
 from ..drawing.bars import Bar, bars, nest
 from ..drawing.charts import agreement, roofline
 from ..drawing.figure import Figure, Mark, Point
@@ -105,18 +106,12 @@ class TaskQuery(Answer):
         return self.tab or (TaskTab.TRIALS if is_of_trials else TaskTab.OVERVIEW)
 
 
-class TaskAsked(TaskQuery):
+class TaskAsked(TaskQuery, Asked):
     """What a page of a task was asked for."""
 
-    task: Digest
+    in_path = frozenset({"task"})
 
-    def query(self, **changes: Any) -> dict[str, Any]:
-        """The query of the page that is asked for the same but for some changes; its first page, unless told."""
-        fields = self.model_dump(exclude={"task", "cursor"}, mode="json") | changes
-        return fields | {
-            "desc": "true" if fields["desc"] else None,
-            "sort": None if fields["sort"] == TrialSort.TIME else fields["sort"],
-        }
+    task: Digest
 
 
 class JobName(Answer):
