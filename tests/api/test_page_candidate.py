@@ -161,6 +161,22 @@ def test_nobody_waits_long(one, look, kit, shower, monkeypatch):
     wait_for(lambda: look(path, text="ir", against="default")[1]["text"]["difference"])
 
 
+def test_what_the_model_expects_comes_by_itself(one, look, shown_client, kit, monkeypatch):
+    """Where the loops are known and the cost model is still being asked, the page asks again."""
+    made = tried(one.store, kit.target(), 1)
+    monkeypatch.setattr(descriptions.Descriptions, "analyse", _still_asked)
+    path = made.path(made.schedules[0])
+    _, view = look(path)
+    assert view["explained"] is None and not view["form"]["is_pending"]
+    page = whole(shown_client.get(path, params={"target": made.target.key}))
+    assert "The cost model is being asked." in page.words
+    assert len(page.of("a", **{"data-again": None})) == 1
+
+
+async def _still_asked(*_):
+    return None
+
+
 def test_one_that_failed(one, look, kit):
     made = tried(one.store, kit.target(), 1)
     schedule = others(made.task, made.target, 2)[1]
