@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -9,7 +10,9 @@ from tunewright.api.dashboard.task import analysis
 from tunewright.api.dashboard.task import page as views
 from tunewright.api.http import descriptions
 from tunewright.api.http.descriptions import Descriptions
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
+from tunewright.codegen.target import Target
 from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -52,6 +55,16 @@ def test_it_says_why_the_winner_won(one, look, kit):
     assert "estimated to allow" in page.words and "by an estimate" in page.words
     for part in ("ir", "llvm", "assembly"):
         assert any(f"text={part}&against=default" in link for link in page.links())
+
+
+def test_the_texts_are_those_of_the_target(one, look):
+    gpu = Target.of_gpu(KNOWN["sm_90a"])
+    made = tried(one.store, gpu, 2)
+    page, view = look(made.path(), target=gpu.key)
+    assert view["parts"] == ["ir", "cuda", "ptx"]
+    texts = [parse_qs(urlsplit(link).query)["text"] for link in page.links() if "text=" in link]
+    assert texts == [["ir"], ["cuda"], ["ptx"]]
+    assert "CUDA C, beside the default's" in page.words and "LLVM" not in page.words
 
 
 def test_pictures(one, look, kit, shower):

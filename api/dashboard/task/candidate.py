@@ -43,9 +43,11 @@ from .schedules import (
     ScheduleTold,
     Standing,
     TaskHead,
+    TextPart,
     ToleranceShown,
     TrialBrief,
     knobs,
+    text_parts,
     tolerances,
 )
 
@@ -53,16 +55,6 @@ router = APIRouter(tags=["pages"])
 
 MOST_SAMPLES = 1000
 """Samples that are shown: what was imported may have any number."""
-
-
-class TextPart(StrEnum):
-    """What a schedule can be read as: of a processor the first three, of a GPU the first and the last two."""
-
-    IR = "ir"
-    LLVM = "llvm"
-    ASSEMBLY = "assembly"
-    CUDA = "cuda"
-    PTX = "ptx"
 
 
 class Against(StrEnum):
@@ -353,7 +345,7 @@ def _page(query: CandidateAsked, facts: CandidateFacts, **parts: object) -> Cand
         trial=known.brief(facts.trial),
         evidence=Evidence.of(facts.trial.record.measurement) if facts.trial else None,
         tolerances=tolerances(known.task),
-        parts=[TextPart(part) for part in parts_of(known.target)],
+        parts=text_parts(known.target),
         best=known.best_brief,
         default=known.brief(known.default_trial),
         knobs=knobs(schedule, known.default, known.schedule),

@@ -44,7 +44,18 @@ from ..html import candidate_url
 from ..page import add_page
 from ..views import TargetName, Text
 from .analysis import CeilingsShown, Judged, Nearness, PointShown, ReasonShown, analyse, nearness
-from .schedules import FormShown, KnobShown, Standing, TaskHead, ToleranceShown, TrialBrief, knobs, tolerances
+from .schedules import (
+    FormShown,
+    KnobShown,
+    Standing,
+    TaskHead,
+    TextPart,
+    ToleranceShown,
+    TrialBrief,
+    knobs,
+    text_parts,
+    tolerances,
+)
 
 router = APIRouter(tags=["pages"])
 
@@ -183,6 +194,7 @@ class TaskPage(Answer):
     knobs: list[KnobShown] = Field(description="Of the best schedule, beside the default's.")
     form: FormShown | None = Field(description="The best schedule in words and as loops; null where there is none.")
     default_form: FormShown | None = Field(description="The same of the default, where that is another one.")
+    parts: list[TextPart] = Field(description="What schedules of it can be read as.")
     ceilings: CeilingsShown
     nearness: Nearness | None = Field(description="Of the best; null where that was not timed here.")
     judged: Judged | None = Field(description="What a sample of the trials says; null while that is being found out.")
@@ -439,6 +451,7 @@ def _page(
         knobs=knobs(best, default, best) if best else [],
         form=form,
         default_form=default_form,
+        parts=text_parts(known.target),
         ceilings=CeilingsShown.show(ceilings(known.task, known.target, known.peak_gflops)),
         nearness=nearness(known, known.best_trial, known.best.median_s if known.best else None),
         judged=analysis.told_of(best) if analysis else None,

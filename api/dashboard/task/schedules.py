@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from tunewright.search_space.sketches import default_schedule, holds
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.meanings import knob_words
 from tunewright.tuner.explain.nest import to_json
+from tunewright.tuner.explain.texts import parts_of
 from tunewright.tuner.lookup.ladder import usable_records
 from tunewright.tuner.noise import noise_of_line, noise_of_measurement
 from tunewright.tuner.text import shorten
@@ -175,6 +177,26 @@ class FormShown(Answer):
             case Failure(why):
                 return FormShown(words=[], parts=[], is_pending=False, why=why)
         return FormShown(words=list(form.words), parts=list(map(to_json, form.nest)), is_pending=False, why="")
+
+
+class TextPart(StrEnum):
+    """What a schedule can be read as: of a processor the first three, of a GPU the first and the last two."""
+
+    IR = "ir"
+    LLVM = "llvm"
+    ASSEMBLY = "assembly"
+    CUDA = "cuda"
+    PTX = "ptx"
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        return {"ir": "Loop IR", "llvm": "LLVM", "assembly": "Assembly", "cuda": "CUDA C", "ptx": "PTX"}[self.value]
+
+
+def text_parts(target: Target) -> list[TextPart]:
+    """What schedules for a target can be read as."""
+    return [TextPart(part) for part in parts_of(target)]
 
 
 class ToleranceShown(Answer):
