@@ -27,7 +27,7 @@ from tunewright.api.app import create_app
 from tunewright.api.client import breaker, tiers
 from tunewright.api.dashboard import page as page_routes
 from tunewright.api.dashboard.task.candidate import CandidateTab
-from tunewright.api.dashboard.task.page import TaskTab
+from tunewright.api.dashboard.task.view import TaskTab
 from tunewright.api.http import descriptions
 from tunewright.api.http.descriptions import Descriptions
 from tunewright.api.http.protocol import BoundedProtocol

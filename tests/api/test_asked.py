@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tunewright.api.dashboard.asked import Asked
-from tunewright.api.dashboard.compare.page import CompareAsked
+from tunewright.api.dashboard.compare.view import CompareAsked
 from tunewright.api.dashboard.job.view import JobPageAsked
 from tunewright.api.dashboard.jobs import JobsAsked
 from tunewright.api.dashboard.task.explorer_view import ExplorerAsked
-from tunewright.api.dashboard.task.page import TaskAsked, TrialSort
+from tunewright.api.dashboard.task.view import TaskAsked, TrialSort
 
 KEY = "0" * 64
 

@@ -170,7 +170,7 @@ def test_what_the_model_expects_comes_by_itself(one, look, shown_client, kit, mo
     assert view["explained"] is None and not view["form"]["is_pending"]
     page = whole(shown_client.get(path, params={"target": made.target.key}))
     assert "The cost model is being asked." in page.words
-    assert len(page.of("a", **{"data-again": None})) == 1
+    assert len([link for link in page.of("a") if "data-again" in link]) == 1
 
 
 async def _still_asked(*_):

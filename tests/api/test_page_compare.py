@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markupsafe import escape
 
-from tunewright.api.dashboard.compare.page import CompareAsked, CompareTab, CompareWith, compare_page
+from tunewright.api.dashboard.compare.page import compare_page
+from tunewright.api.dashboard.compare.view import CompareAsked, CompareTab, CompareWith
 from tunewright.api.dashboard.job.history import Histories
 from tunewright.db.access import KeyScope
 from tunewright.db.best import TaskComparisons

@@ -32,14 +32,17 @@ from tunewright.tuner.settings import settings
 from tunewright.tuner.text import large, printable, short
 
 from ...http.descriptions import Descriptions
-from ..compare.page import MOST_SIDES, CompareAsked, ComparePage, CompareTab, compare_charts, compare_page
+from ..compare.page import compare_charts, compare_page
+from ..compare.view import MOST_SIDES, CompareAsked, ComparePage, CompareTab
 from ..html import assets, render, task_url
 from ..job.charts import job_charts
 from ..job.curves import Abscissa
 from ..job.history import Histories
 from ..job.page import asked_models, job_page
 from ..job.view import JobPage, JobPageAsked, JobTab
-from ..task.page import TaskAsked, TaskPage, TaskTab, task_charts, task_page
+from ..task.charts import task_charts
+from ..task.page import task_page
+from ..task.view import TaskAsked, TaskPage, TaskTab
 from .fragment import Fragment
 from .names import named_graph
 from .plots import INSTALL, is_installed, plots

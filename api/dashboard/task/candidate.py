@@ -36,13 +36,14 @@ from ..drawing.scales import AxisSpec, Unit
 from ..page import add_page
 from ..views import LongText, Provenance, TargetName, Text
 from .analysis import ContributionShown, Nearness, ReasonShown, nearness, sample
-from .page import EFFECT_HEADS, TaskInPath, effects
+from .charts import EFFECT_HEADS, effects
 from .schedules import (
     FormShown,
     KnobShown,
     ScheduleTold,
     Standing,
     TaskHead,
+    TaskInPath,
     TextPart,
     ToleranceShown,
     TrialBrief,
@@ -232,7 +233,7 @@ async def candidate(
     """
     asked = CandidateAsked(task=task_key, schedule=schedule_key, **dict(query))
     store, key = service.store, (task_key, asked.target, schedule_key)
-    facts = await in_thread(partial(_load_facts, store, asked))
+    facts = await in_thread(partial(CandidateFacts.load, store, asked))
     known, schedule = facts.known, facts.schedule
     form, default_form, best_form, explained, text = await asyncio.gather(
         known.form(descriptions, schedule),
@@ -269,15 +270,16 @@ class CandidateFacts:
             return self.known.best.median_s
         return self.trial.line.median_s if self.trial else None
 
-
-def _load_facts(store: Store, query: CandidateAsked) -> CandidateFacts:
-    known = Standing.load(store, query.task, query.target)
-    trial = store.trials.get(query.task, query.target, query.schedule)
-    schedules = (trial.line.schedule if trial else None, known.default, known.schedule)
-    schedule = next((other for other in schedules if other and other.key == query.schedule), None)
-    if schedule is None:
-        raise Problem(ProblemKind.NO_SUCH_SCHEDULE, f"the task has no schedule {query.schedule} on this target")
-    return CandidateFacts(known, schedule, trial)
+    @classmethod
+    def load(cls, store: Store, query: CandidateAsked) -> CandidateFacts:
+        """By what was asked for. Raises Problem, StoreError."""
+        known = Standing.load(store, query.task, query.target)
+        trial = store.trials.get(query.task, query.target, query.schedule)
+        schedules = (trial.line.schedule if trial else None, known.default, known.schedule)
+        schedule = next((other for other in schedules if other and other.key == query.schedule), None)
+        if schedule is None:
+            raise Problem(ProblemKind.NO_SUCH_SCHEDULE, f"the task has no schedule {query.schedule} on this target")
+        return cls(known, schedule, trial)
 
 
 def _explain(store: Store, facts: CandidateFacts) -> Explained:

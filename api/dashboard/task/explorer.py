@@ -54,8 +54,7 @@ from .explorer_view import (
     SketchShown,
 )
 from .importance import Explanation, explain
-from .page import TaskInPath, find_job
-from .schedules import Standing, TaskHead
+from .schedules import Standing, TaskHead, TaskInPath, find_job
 
 router = APIRouter(tags=["pages"])
 
