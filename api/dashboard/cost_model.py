@@ -28,11 +28,11 @@ from tunewright.tuner.text import counted, share
 from ..http.problems import ProblemKind
 from ..http.schemas.base import Answer
 from ..http.service import ServiceDep
-from .asked import Asked
 from .drawing.bars import Bar, bars
 from .drawing.figure import Figure, Point, Series
 from .drawing.scales import AxisSpec, Unit
 from .page import add_page
+from .page_query import PageQuery
 from .views import Text
 
 router = APIRouter(tags=["pages"])
@@ -55,7 +55,7 @@ class CostModelTab(StrEnum):
     FEATURES = "features"
 
 
-class CostModelAsked(Asked):
+class CostModelAsked(PageQuery):
     """What of the cost model was asked for."""
 
     kind: str = Field(

@@ -22,11 +22,11 @@ from ..http.paging import Cursor, cut, number_of
 from ..http.problems import ProblemKind
 from ..http.schemas.base import OWNER, SHA256, Answer
 from ..http.service import ServiceDep
-from .asked import Asked
 from .drawing.sparkline import sparkline
 from .home import OverallGain, RegressionLine, newest_regressions, overall_gain
 from .job_line import JobLine, forecast_of_rest, line_of
 from .page import add_page
+from .page_query import PageQuery
 from .views import TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
@@ -49,7 +49,7 @@ class JobSort(StrEnum):
     LEFT = "left"  # which go on for longest
 
 
-class JobsAsked(Asked):
+class JobsAsked(PageQuery):
     """What a list of jobs was asked for."""
 
     state: tuple[JobState, ...] = Field(default=(), max_length=6, description="Only jobs in one of these states.")

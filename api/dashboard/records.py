@@ -24,8 +24,8 @@ from ..http.routes.lookup_service import AskedTasks, LookupService, LookupServic
 from ..http.schemas.base import FEW_HAVE_NONE, SHA256, Answer
 from ..http.schemas.records import Age, LookupItem, ScheduleShown
 from ..http.service import ServiceDep, in_thread
-from .asked import Asked
 from .page import add_page
+from .page_query import PageQuery
 from .views import IS_IMPORTED, KnobValues, Provenance, TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
@@ -47,7 +47,7 @@ class RecordSort(StrEnum):
     OLDEST = "oldest"
 
 
-class RecordsAsked(Asked):
+class RecordsAsked(PageQuery):
     """Which records were asked for, and what is to be looked up."""
 
     op: str = Field(default="", max_length=200, description="Only tasks with this in what they are.")

@@ -15,9 +15,9 @@ from ..http.access import needs
 from ..http.problems import ProblemKind
 from ..http.schemas.base import Answer
 from ..http.service import ServiceDep
-from .asked import Asked
 from .job_line import JobLine, line_of
 from .page import add_page
+from .page_query import PageQuery
 from .views import TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
@@ -28,7 +28,7 @@ MOST_HITS = 10
 LONGEST_QUESTION = 200
 
 
-class SearchAsked(Asked):
+class SearchAsked(PageQuery):
     """What was searched for."""
 
     q: str = Field(

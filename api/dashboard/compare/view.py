@@ -13,11 +13,11 @@ from tunewright.tuner.explain.comparison import TimeFinding
 from tunewright.tuner.text import counted
 
 from ...http.schemas.base import Answer
-from ..asked import Asked
 from ..html import url
 from ..job.curves import Abscissa, Curve
 from ..job.tasks import Latency
 from ..job_line import JobLine
+from ..page_query import PageQuery
 from ..views import LongText, Text
 from .rows import ComparedTask, TaskCell
 from .sides import SideMoment
@@ -42,7 +42,7 @@ class CompareWith(StrEnum):
     BEFORE = "before"
 
 
-class CompareAsked(Asked):
+class CompareAsked(PageQuery):
     """What was asked to be compared."""
 
     places = frozenset({"start"})

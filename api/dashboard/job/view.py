@@ -19,8 +19,8 @@ from tunewright.tuner.text import mark_noise, mark_trial
 from ...http.paging import Cursor
 from ...http.schemas.base import SHA256, Answer
 from ...http.schemas.jobs import dims_of
-from ..asked import Asked
 from ..job_line import JobLine
+from ..page_query import PageQuery
 from ..views import LongText, Notes, Text
 from .cost_model import JobModels
 from .curves import Abscissa, Curve
@@ -48,7 +48,7 @@ class JobTab(StrEnum):
     SETTINGS = "settings"
 
 
-class JobPageAsked(Asked):
+class JobPageAsked(PageQuery):
     """What of a job was asked for."""
 
     places = frozenset({"cursor", "before"})

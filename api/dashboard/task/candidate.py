@@ -29,11 +29,11 @@ from ...http.descriptions import Descriptions, DescriptionsDep, Failure
 from ...http.problems import Problem, ProblemKind
 from ...http.schemas.base import SHA256, Answer, Digest
 from ...http.service import ServiceDep, in_thread
-from ..asked import Asked
 from ..drawing.bars import Bar, bars, nest
 from ..drawing.charts import histogram
 from ..drawing.scales import AxisSpec, Unit
 from ..page import add_page
+from ..page_query import PageQuery
 from ..views import LongText, Provenance, TargetName, Text
 from .analysis import ContributionShown, Nearness, ReasonShown, nearness, sample
 from .charts import EFFECT_HEADS, effects
@@ -95,7 +95,7 @@ class CandidateQuery(Answer):
         return self.tab or (CandidateTab.TEXT if self.text else CandidateTab.OVERVIEW)
 
 
-class CandidateAsked(CandidateQuery, Asked):
+class CandidateAsked(CandidateQuery, PageQuery):
     """What a page of a candidate was asked for."""
 
     in_path = frozenset({"task", "schedule"})

@@ -12,8 +12,8 @@ from tunewright.search_space.measurement import Status
 from ...http.paging import Cursor
 from ...http.problems import invalid
 from ...http.schemas.base import Answer, Digest
-from ..asked import Asked
 from ..drawing.parallel import BandKind
+from ..page_query import PageQuery
 from ..views import LONGEST, TargetName, Text
 from .columns import KNOB, LONGEST_RANGE, RANGED, ValueRange
 from .importance import ImportanceShown
@@ -54,7 +54,7 @@ class ExplorerQuery(Answer):
     cursor: Cursor = None
 
 
-class ExplorerAsked(ExplorerQuery, Asked):
+class ExplorerAsked(ExplorerQuery, PageQuery):
     """What a page of trials was asked for."""
 
     in_path = frozenset({"task", "knobs"})

@@ -13,7 +13,7 @@ from tunewright.tuner.text import is_certain, sized_name
 
 from ...http.paging import Cursor
 from ...http.schemas.base import Answer, Digest
-from ..asked import Asked
+from ..page_query import PageQuery
 from ..views import TargetName, Text
 from .analysis import CeilingsShown, Judged, Nearness
 from .schedules import (
@@ -69,7 +69,7 @@ class TaskQuery(Answer):
         return self.tab or (TaskTab.TRIALS if is_of_trials else TaskTab.OVERVIEW)
 
 
-class TaskAsked(TaskQuery, Asked):
+class TaskAsked(TaskQuery, PageQuery):
     """What a page of a task was asked for."""
 
     in_path = frozenset({"task"})

@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 from ..http.schemas.base import Answer
 
 
-class Asked(Answer):
+class PageQuery(Answer):
     """What a page was asked for, as its address has it."""
 
     in_path: ClassVar[frozenset[str]] = frozenset()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tunewright.api.dashboard.asked import Asked
 from tunewright.api.dashboard.compare.view import CompareAsked
 from tunewright.api.dashboard.job.view import JobPageAsked
 from tunewright.api.dashboard.jobs import JobsAsked
+from tunewright.api.dashboard.page_query import PageQuery
 from tunewright.api.dashboard.task.explorer_view import ExplorerAsked
 from tunewright.api.dashboard.task.view import TaskAsked, TrialSort
 
@@ -26,7 +26,7 @@ KEY = "0" * 64
         (ExplorerAsked(task=KEY, target=KEY, knobs={"tile": "8.."}), {"target": KEY, "knob.tile": "8.."}),
     ],
 )
-def test_a_query_has_what_is_not_so_by_default(asked: Asked, query: dict[str, object]) -> None:
+def test_a_query_has_what_is_not_so_by_default(asked: PageQuery, query: dict[str, object]) -> None:
     assert asked.query() == query
 
 
