@@ -1,4 +1,4 @@
-"""A browser of this machine, for tests of the dashboard and for `./dev pictures`.
+"""A browser of this machine, for tests of the dashboard, for `./dev pictures` and for `./dev bench pages`.
 
 It is the first of `NAMES` on the path, or what TUNEWRIGHT_BROWSER names: Chromium or a derivative.
 """
@@ -24,6 +24,14 @@ def find_browser() -> str | None:
     """The path of a browser; None where there is none."""
     program = os.environ.get("TUNEWRIGHT_BROWSER")
     return next(filter(None, map(shutil.which, (program,) if program else NAMES)), None)
+
+
+def require_browser() -> str:
+    """The path of a browser. Raises SystemExit where there is none."""
+    program = find_browser()
+    if program is None:
+        raise SystemExit(f"there is no browser: {ADVICE}")
+    return program
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .browser import ADVICE, find_browser, open_browser
+from .browser import open_browser
 from .service import ServiceProcess
 
 if TYPE_CHECKING:
@@ -54,20 +54,14 @@ class InteractionTimes:
     longest_ms: float
 
 
-def require_browser() -> str:
-    """The path of a browser. Raises SystemExit where there is none."""
-    program = find_browser()
-    if program is None:
-        raise SystemExit(f"there is no browser: {ADVICE}")
-    return program
-
-
-def measure_interactions(service: ServiceProcess, link: str, paths: Mapping[str, str]) -> list[InteractionTimes]:
+def measure_interactions(
+    program: str, service: ServiceProcess, link: str, paths: Mapping[str, str]
+) -> list[InteractionTimes]:
     """Point at, zoom and brush the charts at `paths`: curves, a roofline with its dots, and trials explored.
 
-    `link` opens the dashboard.
+    `program` is the browser, `link` opens the dashboard.
     """
-    with open_browser(require_browser()) as browser:
+    with open_browser(program) as browser:
         page = _open(browser, link, service.url)
         curves, roofline, trials = (service.url + paths[name] for name in ("curves", "roofline", "trials"))
         return _chart(page, "curves", curves) + _chart(page, "roofline", roofline) + _brushes(page, trials)
@@ -86,10 +80,10 @@ def _chart(page: Page, name: str, address: str) -> list[InteractionTimes]:
     figure = page.locator("figure[data-figure]:has(button.switch)").first
     plane = figure.locator(".plane")
     return [
-        _timed(page, f"{name}, crosshair", lambda: _move(page, _box(plane), (0.1, 0.5), (0.9, 0.4))),
-        _timed(page, f"{name}, zoom", lambda: _drag(page, _box(plane), (0.2, 0.3), (0.7, 0.8))),
-        _timed(page, f"{name}, whole again", plane.dblclick),
-        _timed(page, f"{name}, series off", figure.locator("button.switch").first.click),
+        _time(page, f"{name}, crosshair", lambda: _move(page, _box(plane), (0.1, 0.5), (0.9, 0.4))),
+        _time(page, f"{name}, zoom", lambda: _drag(page, _box(plane), (0.2, 0.3), (0.7, 0.8))),
+        _time(page, f"{name}, whole again", plane.dblclick),
+        _time(page, f"{name}, series off", figure.locator("button.switch").first.click),
     ]
 
 
@@ -98,9 +92,9 @@ def _brushes(page: Page, address: str) -> list[InteractionTimes]:
     _visit(page, address, "figure.parallel.brushed .ink")
     axes, dots = (page.locator(f"figure.{kind}.brushed .ink") for kind in ("parallel", "scatter"))
     return [
-        _timed(page, "trials, dot lit", lambda: _move(page, _box(dots), (0.1, 0.2), (0.9, 0.8))),
-        _timed(page, "trials, range of an axis", lambda: _drag(page, _box(axes), (1.0, 0.98), (1.0, 0.4))),
-        _timed(page, "trials, box over dots", lambda: _drag(page, _box(dots), (0.1, 0.1), (0.7, 0.8))),
+        _time(page, "trials, dot lit", lambda: _move(page, _box(dots), (0.1, 0.2), (0.9, 0.8))),
+        _time(page, "trials, range of an axis", lambda: _drag(page, _box(axes), (1.0, 0.98), (1.0, 0.4))),
+        _time(page, "trials, box over dots", lambda: _drag(page, _box(dots), (0.1, 0.1), (0.7, 0.8))),
     ]
 
 
@@ -111,7 +105,7 @@ def _visit(page: Page, address: str, there: str) -> None:
     page.evaluate(WATCH, list(KINDS))
 
 
-def _timed(page: Page, name: str, act: Callable[[], object]) -> InteractionTimes:
+def _time(page: Page, name: str, act: Callable[[], object]) -> InteractionTimes:
     page.evaluate(TAKE)
     act()
     answered = page.evaluate(TAKE)

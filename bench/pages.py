@@ -31,9 +31,10 @@ import httpx
 from tunewright.api.dashboard.html import assets
 from tunewright.api.dashboard.job.view import JobTab
 from tunewright.api.dashboard.links import make_link
+from tunewright.bench.browser import require_browser
 from tunewright.bench.entries import code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, write_whole
-from tunewright.bench.interactions import measure_interactions, require_browser
+from tunewright.bench.interactions import measure_interactions
 from tunewright.bench.large_job import MODEL, RATE, LargeJob, fill, next_records
 from tunewright.bench.service import ServiceProcess, run_service
 from tunewright.codegen.host import detect, machine
@@ -95,13 +96,13 @@ def main() -> int:
     home = arguments.folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{arguments.folder.resolve()}/{arguments.trials}.db"
-    require_browser()
+    program = require_browser()
     with open_store(url) as store:
         job = fill(store, detect(), arguments.trials, log)
         stored = store.counts()["trials"]
         with run_tuner(store, job), run_service(url, home) as service:
             figures = measure_pages(service, job) + measure_scripts() + measure_viewers(service, job, arguments.seconds)
-            figures += measure_answers(service, make_link(store, service.url).url, job)
+            figures += measure_answers(program, service, make_link(store, service.url).url, job)
     show(figures)
     results = {
         "figures": [asdict(figure) | {"holds": figure.holds} for figure in figures],
@@ -233,12 +234,8 @@ def page_paths(client: httpx.Client, job: LargeJob) -> dict[str, str]:
 
 def open_client(service: ServiceProcess) -> httpx.Client:
     """A client that bypasses caches."""
-    return httpx.Client(base_url=service.url, headers=no_cache_headers(service), timeout=TIMEOUT_S, trust_env=False)
-
-
-def no_cache_headers(service: ServiceProcess) -> dict[str, str]:
-    """Headers of a request that bypasses caches."""
-    return {"Authorization": f"Bearer {service.key}", "Cache-Control": "no-cache", "Accept-Encoding": "identity"}
+    headers = {"Authorization": f"Bearer {service.key}", "Cache-Control": "no-cache", "Accept-Encoding": "identity"}
+    return httpx.Client(base_url=service.url, headers=headers, timeout=TIMEOUT_S, trust_env=False)
 
 
 def time_page(client: httpx.Client, path: str) -> tuple[int, float]:
@@ -256,12 +253,12 @@ def measure_scripts() -> list[PageFigure]:
     return [PageFigure("scripts, compressed", "bytes", size_bytes, MOST_SCRIPT_BYTES)]
 
 
-def measure_answers(service: ServiceProcess, link: str, job: LargeJob) -> list[PageFigure]:
+def measure_answers(program: str, service: ServiceProcess, link: str, job: LargeJob) -> list[PageFigure]:
     """How fast a browser answers the pointer on pages of the job and its largest task."""
     with open_client(service) as client:
         paths = page_paths(client, job)
     charts = {"curves": "job, machine", "roofline": "task, roofline", "trials": "trials"}
-    times = measure_interactions(service, link, {chart: paths[name] for chart, name in charts.items()})
+    times = measure_interactions(program, service, link, {chart: paths[name] for chart, name in charts.items()})
     return [
         figure
         for one in times

@@ -22,7 +22,7 @@ import httpx
 from PIL import Image
 
 from tunewright.api.dashboard.job.view import JobTab
-from tunewright.bench.browser import ADVICE, find_browser, open_browser
+from tunewright.bench.browser import open_browser, require_browser
 from tunewright.bench.files import ROOT, write_whole
 from tunewright.bench.service import ServiceProcess, run_service
 from tunewright.bench.suite import MODELS
@@ -66,9 +66,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev pictures", description=__doc__, allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=0.5, help="how long the finished job searches")
     arguments = parser.parse_args()
-    program = find_browser()
-    if program is None:
-        raise SystemExit(f"there is no browser: {ADVICE}")
+    program = require_browser()
     with tempfile.TemporaryDirectory(prefix="tw-") as folder:
         url = f"sqlite:///{folder}/pictures.db"
         with open_store(url) as store, run_service(url, Path(folder)) as service, run_tuner(url, Path(folder)):
