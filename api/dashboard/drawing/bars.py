@@ -49,33 +49,23 @@ def shares(
     those of the sums before and after.
     """
     more = len(parts) - SERIES
-
-    def marked(n: int) -> list[Mark]:
-        own = [part.marks[n] for part in parts]
-        return own if more <= 1 else [*own[:SERIES], marks[n]]
-
     every = (
-        (before, _side([part.before for part in parts]), marks[0], marked(0)),
-        (after, _side([part.after for part in parts]), marks[1], marked(1)),
+        _Side.of(before, [part.before for part in parts], marks[0], [part.marks[0] for part in parts]),
+        _Side.of(after, [part.after for part in parts], marks[1], [part.marks[1] for part in parts]),
     )
-    sides = [side for side in every if sum(side[1])]
+    sides = [side for side in every if side.sum]
     if not sides:
         return figure("shares", empty(title, nothing))
     names = [part.name for part in parts[:SERIES]]
     names += [f"{more} more" if more > 1 else parts[-1].name] * (more > 0)
-
-    sums = [(name, mark(value_text(sum(side), Unit.TIME))) for name, side, mark, _ in sides]
-    notes = [" → ".join(f"{100 * side[n] / sum(side):.1f}%" for _, side, *_ in sides) for n in range(len(names))]
+    notes = [" → ".join(f"{100 * side.values[n] / side.sum:.1f}%" for side in sides) for n in range(len(names))]
     listing = enumeration([f"{name} {note}" for name, note in zip(names, notes, strict=True)], SERIES + 1)
-    words = f"{'; '.join(map(' '.join, sums))}. Shares: {listing}."
-    widest = max(sum(side) for _, side, *_ in sides)
-    rows = []
-    for n, ((_, side, _, part_marks), texts) in enumerate(zip(sides, sums, strict=True)):
-        tips = [
-            f"{name}: {mark(value_text(value, Unit.TIME))}"
-            for name, mark, value in zip(names, part_marks, side, strict=True)
-        ]
-        rows.append(_stack(_ROW_PX * n + 22, texts, [value / widest for value in side], tips))
+    words = f"{'; '.join(' '.join(side.texts) for side in sides)}. Shares: {listing}."
+    widest = max(side.sum for side in sides)
+    rows = [
+        _stack(_ROW_PX * n + 22, side.texts, [value / widest for value in side.values], side.tips(names))
+        for n, side in enumerate(sides)
+    ]
     shape: Attributes = {"class": "stack", "role": "img", "width": "100%", "height": _ROW_PX * len(rows)}
     drawing = element("svg", shape, element("title", {}, title), element("desc", {}, words), *rows)
     hrefs = [part.href for part in parts[:SERIES]] + [None] * (more > 0)
@@ -86,12 +76,38 @@ def shares(
     return figure("shares", drawing, legend(entries))
 
 
-def _side(values: Sequence[float | None]) -> list[float]:
-    """The values of one side, all beyond the first six as one; no values where one is unknown."""
-    numbers = [value for value in values if value is not None and is_drawable(value) and value >= 0]
-    if len(numbers) < len(values):
-        return []
-    return numbers[:SERIES] + [sum(numbers[SERIES:])] * (len(numbers) > SERIES)
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two bars: its values, all beyond the first six as one, and the marks of their sum and of each."""
+
+    name: str
+    values: Sequence[float]  # none where one is unknown
+    mark: Mark
+    marks: Sequence[Mark]
+
+    @staticmethod
+    def of(name: str, values: Sequence[float | None], mark: Mark, marks: Sequence[Mark]) -> _Side:
+        numbers = [value for value in values if value is not None and is_drawable(value) and value >= 0]
+        if len(numbers) < len(values):
+            return _Side(name, [], mark, [])
+        if len(numbers) > SERIES:
+            marks = marks if len(numbers) == SERIES + 1 else [*marks[:SERIES], mark]
+            numbers = [*numbers[:SERIES], sum(numbers[SERIES:])]
+        return _Side(name, numbers, mark, marks)
+
+    @property
+    def sum(self) -> float:
+        return sum(self.values)
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        return self.name, self.mark(value_text(self.sum, Unit.TIME))
+
+    def tips(self, names: Sequence[str]) -> list[str]:
+        return [
+            f"{name}: {mark(value_text(value, Unit.TIME))}"
+            for name, mark, value in zip(names, self.marks, self.values, strict=True)
+        ]
 
 
 def _stack(top: int, texts: tuple[str, str], widths: Sequence[float], tips: Sequence[str]) -> Markup:
