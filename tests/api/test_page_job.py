@@ -25,7 +25,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Calibration
 from tunewright.tuner.explain.curves import Improvement
 from tunewright.tuner.explain.gain import GainBasis
-from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
+from tunewright.tuner.explain.peak import DOUBT, FEWER_MULTIPLICATIONS, OTHER_MOMENT
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.text import duration
@@ -773,9 +773,15 @@ class TestFinished:
         assert twin(client, search.id)["job"]["noise"] == noise
 
     @pytest.mark.parametrize(
-        ("sketch", "why"), [("winograd4", FEWER_MULTIPLICATIONS), ("contraction", OTHER_MOMENT), (None, OTHER_MOMENT)]
+        ("sketch", "share", "why"),
+        [
+            ("winograd4", 1.4, FEWER_MULTIPLICATIONS),
+            ("winograd4", 1.016, FEWER_MULTIPLICATIONS),
+            ("contraction", 1.4, DOUBT),
+            ("contraction", 1.016, OTHER_MOMENT),
+            (None, 1.016, OTHER_MOMENT),
+        ],
     )
-    @pytest.mark.parametrize("share", [1.4, 1.016])
     def test_more_than_the_peak_is_explained(self, client, search, sketch, why, share):
         """In the words of the command line, for its kind of schedule."""
         assert "100% of peak" not in page(client, search.id)

@@ -17,6 +17,7 @@ from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Calibration, Pair
+from tunewright.tuner.explain.peak import DOUBT
 from tunewright.tuner.text import large
 
 from ..waiting import wait_for
@@ -65,6 +66,17 @@ def test_the_texts_are_those_of_the_target(one, look):
     texts = [parse_qs(urlsplit(link).query)["text"] for link in page.links() if "text=" in link]
     assert texts == [["ir"], ["cuda"], ["ptx"]]
     assert "CUDA C, beside the default's" in page.words and "LLVM" not in page.words
+
+
+def test_more_than_the_machine_can_do_is_doubted(one, look, kit):
+    """A peak that was measured while the machine was busy, or a time that can't be."""
+    made = tried(one.store, kit.target())
+    lease = queued(one.store, made.task, made.target)
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"peak_gflops": 1e-6})
+    page, view = look(made.path())
+    assert view["nearness"]["share"] > 1.1 and view["nearness"]["bound"] == "arithmetic"
+    assert f"More than all: {DOUBT}." in page.words and "More than all is possible" not in page.words
+    assert len(page.of("span", title=DOUBT)) == 1 and f"~{large(view['nearness']['flops_s'], 'FLOP/s')}" in page.words
 
 
 def test_pictures(one, look, kit, shower):

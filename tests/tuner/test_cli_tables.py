@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tunewright.tuner import text
 from tunewright.tuner.cli import bench_report, comparison, lookup_tables, task_details, tune, tune_report
-from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
+from tunewright.tuner.explain.peak import DOUBT, FEWER_MULTIPLICATIONS
 from tunewright.tuner.lookup.result import Match
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.session.image_store import fallback_share
@@ -310,8 +310,8 @@ def test_gains_of_tasks_have_their_intervals(width: int) -> None:
     ("sketches", "said"),
     [
         (["winograd4"], [FEWER_MULTIPLICATIONS]),
-        (["contraction", "contraction"], [OTHER_MOMENT]),
-        (["contraction", "winograd2"], [OTHER_MOMENT, FEWER_MULTIPLICATIONS]),
+        (["contraction", "contraction"], [DOUBT]),
+        (["contraction", "winograd2"], [DOUBT, FEWER_MULTIPLICATIONS]),
     ],
 )
 def test_why_a_share_is_above_the_peak(sketches: list[str], said: list[str]) -> None:

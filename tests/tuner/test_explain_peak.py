@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tunewright.tuner.explain.peak import (
+    DOUBT,
     ESTIMATE,
     FEWER_MULTIPLICATIONS,
     NEAR_OPERANDS,
@@ -22,7 +23,8 @@ from tunewright.tuner.explain.peak import (
         (1.006, "contraction", True, OTHER_MOMENT),
         (1.4, "winograd4", True, FEWER_MULTIPLICATIONS),
         (1.4, "winograd2", False, FEWER_MULTIPLICATIONS),
-        (1.4, "contraction", True, OTHER_MOMENT),
+        (1.1, "contraction", True, OTHER_MOMENT),
+        (1.751, "contraction", True, DOUBT),
         (1.4, "contraction", False, ESTIMATE),
     ],
 )

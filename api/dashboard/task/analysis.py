@@ -14,9 +14,9 @@ from tunewright.db.trial import TrialDetail, TrialLine, distinct
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Pair, calibrations
-from tunewright.tuner.explain.peak import why_above_bandwidth, why_above_peak
+from tunewright.tuner.explain.peak import DOUBT, why_above_bandwidth, why_above_peak
 from tunewright.tuner.explain.reasons import SpeedReason, reasons
-from tunewright.tuner.explain.roofline import MEMORY, ceilings, roofline_points
+from tunewright.tuner.explain.roofline import MEMORY, Ceilings, ceilings, roofline_points
 from tunewright.tuner.noise import noise_of_line
 from tunewright.tuner.text import rounded
 from tunewright.tuner.units import in_ms
@@ -61,6 +61,11 @@ class Nearness(Answer):
         "to run, and some schedules do less arithmetic than the task is counted with."
     )
     why_above: Text = Field(description="Why it is more than 1; empty where it is not clearly so.")
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not to be trusted; empty where nothing speaks against it."""
+        return DOUBT if self.why_above == DOUBT else ""
 
 
 class PointShown(Answer):
@@ -203,17 +208,7 @@ def nearness(known: Standing, trial: TrialDetail | None, time_s: float | None) -
     limits = ceilings(task, target, known.peak_gflops)
     bytes_s = task.traffic_bytes / time_s
     if not task.flops:
-        [memory_bytes_s] = [level.bytes_s for level in limits.bandwidths if level.name == MEMORY]
-        share = bytes_s / memory_bytes_s
-        return Nearness(
-            flops_s=None,
-            bytes_s=bytes_s,
-            bound=MEMORY,
-            allowed_flops_s=None,
-            is_measured=False,
-            share=share,
-            why_above=why_above_bandwidth(share),
-        )
+        return _nearness_to_memory(limits, bytes_s)
     allowed = {
         level.name: spot.intensity * level.bytes_s
         for level in limits.bandwidths
@@ -236,4 +231,19 @@ def nearness(known: Standing, trial: TrialDetail | None, time_s: float | None) -
         why_above=why_above_peak(share, line.schedule.sketch, is_measured=is_measured)
         if bound == ARITHMETIC
         else why_above_bandwidth(share),
+    )
+
+
+def _nearness_to_memory(limits: Ceilings, bytes_s: float) -> Nearness:
+    """That of a task which computes nothing."""
+    [memory_bytes_s] = [level.bytes_s for level in limits.bandwidths if level.name == MEMORY]
+    share = bytes_s / memory_bytes_s
+    return Nearness(
+        flops_s=None,
+        bytes_s=bytes_s,
+        bound=MEMORY,
+        allowed_flops_s=None,
+        is_measured=False,
+        share=share,
+        why_above=why_above_bandwidth(share),
     )
