@@ -57,7 +57,7 @@ def test_one_record_has_one_mark(one: Any, look: Any, kit: Any, kind: str) -> No
     told = {
         "best": task["best"]["noise"],
         "row": row["noise"],
-        "point": next(point["noise"] for point in task["judged"]["points"] if point["schedule"] == best.key),
+        "point": next(point["noise"] for point in task["analysis"]["points"] if point["schedule"] == best.key),
         "gain": task["gain"]["noise"],
         "trial": schedule["trial"]["noise"],
         "record": records["records"][0]["noise"],

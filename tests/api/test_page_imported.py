@@ -42,7 +42,7 @@ def test_an_imported_best_is_called_so(one: Any, look: Any, kit: Any, kind: str)
     for wrong in ("nothing has confirmed yet", "by a trial, not confirmed yet", "in fresh processes, and", "500 ns°"):
         assert wrong not in page.words
     assert "Its time was not taken here" in page.words and view["nearness"] is None
-    assert "is possible where" not in page.words and view["judged"]["points"] == []
+    assert "is possible where" not in page.words and view["analysis"]["points"] == []
     assert "not compared with the reference here" in page.words
     page, view = look(f"/tasks/{task.key}/schedules/{schedule.key}")
     assert IMPORTED in page.words and view["best"]["is_imported"] and "is possible where" not in page.words
@@ -86,7 +86,7 @@ def test_imported_trials_are_counted_apart(one: Any, look: Any, kit: Any) -> Non
     for schedule in rest:
         import_record(store, task, target, schedule)
     page, view = look(f"/tasks/{task.key}")
-    assert (view["trials"], view["imported"], view["shown"], view["judged"]["sampled"]) == (1, 3, 4, 1)
+    assert (view["trials"], view["imported"], view["shown"], view["analysis"]["sampled"]) == (1, 3, 4, 1)
     assert "1 of all jobs, and 3 imported" in page.words
 
 

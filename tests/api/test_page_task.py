@@ -50,8 +50,8 @@ def test_it_says_why_the_winner_won(one, look, kit):
     quiet = {"noise": "", "default_noise": ""}
     assert view["gain"] == gain | quiet | {"default_interval_ms": [1.98, 2.02], "best_interval_ms": [0.99, 1.01]}
     assert view["form"]["words"] != view["default_form"]["words"]
-    assert view["judged"]["sampled"] == view["trials"] == 5
-    assert len(view["judged"]["points"]) == 5
+    assert view["analysis"]["sampled"] == view["trials"] == 5
+    assert len(view["analysis"]["points"]) == 5
     assert view["nearness"]["share"] > 0 and not view["nearness"]["is_measured"]
     assert "estimated to allow" in page.words and "by an estimate" in page.words
     for part in ("ir", "llvm", "assembly"):
@@ -95,9 +95,9 @@ def test_pictures(one, look, kit, shower):
 def test_a_model_that_has_learned_is_asked(one, look, kit, monkeypatch):
     made = tried(one.store, kit.target(), 40)
     page, view = look(made.path())
-    assert view["judged"]["reasons"]  # these trials alone teach it
+    assert view["analysis"]["reasons"]  # these trials alone teach it
     assert "what speaks for it beside the default is mostly" in page.words
-    reason = next(one for one in view["judged"]["reasons"] if one["log2_speed"] > 0)
+    reason = next(one for one in view["analysis"]["reasons"] if one["log2_speed"] > 0)
     assert reason["words"] in page.words and reason["value"] != reason["default_value"]
 
 
@@ -117,7 +117,7 @@ def test_how_far_the_model_can_be_trusted(one, look, kit, monkeypatch):
     monkeypatch.setattr(analysis, "calibrations", calibrations)
     page, view = look(made.path())
     assert asked == [4]
-    base, newest = view["judged"]["calibrations"]
+    base, newest = view["analysis"]["calibrations"]
     assert (base["model"], base["rank_correlation"], base["peak_5"], base["best_rank"]) == ("base model", 0.61, 1.0, 2)
     assert (newest["model"], newest["rank_correlation"], newest["has_learned_from_these"]) == ("snapshot 7", None, True)
     assert "rank correlation of 0.61" in page.words and "75.0% in the right order" in page.words
@@ -125,7 +125,7 @@ def test_how_far_the_model_can_be_trusted(one, look, kit, monkeypatch):
     assert "The base model, which never saw these trials, ranks it 2 of 3" in page.words
     assert "Snapshot 7 ranks it 2 of 3" in page.words
     assert "There are too few trials to say" in page.words
-    predicted = {point["schedule"]: point["predicted_ms"] for point in view["judged"]["points"]}
+    predicted = {point["schedule"]: point["predicted_ms"] for point in view["analysis"]["points"]}
     assert predicted[keys[0]] == [1.0, 1.0] and predicted[made.schedules[2].key] == [None, None]
     assert page.words.count("predicted = measured") >= 2
 
@@ -407,7 +407,7 @@ def test_nobody_waits_long_for_pictures(one, look, kit, shower, monkeypatch):
     assert "It is being looked at" in page.words and "Look again" in page.words
     shower.may.set()
     wait_for(lambda: look(made.path())[1]["form"]["parts"])
-    wait_for(lambda: look(made.path())[1]["judged"])
+    wait_for(lambda: look(made.path())[1]["analysis"])
 
 
 def test_what_can_not_be_lowered(one, look, kit, shower):
@@ -426,10 +426,10 @@ def test_trials_are_judged_now_and_then(one, shown_client, look, kit, shower, mo
     made.record(others(made.task, made.target, 4)[3], good(4e-3))
     _, after = look(made.path())
     assert (before["trials"], after["trials"]) == (4, 5)
-    assert before["judged"]["sampled"] == after["judged"]["sampled"] == 4
+    assert before["analysis"]["sampled"] == after["analysis"]["sampled"] == 4
     monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
     one.app.state.descriptions = Descriptions(lambda: shower)
-    assert look(made.path())[1]["judged"]["sampled"] == 5
+    assert look(made.path())[1]["analysis"]["sampled"] == 5
 
 
 def test_no_figure_is_of_an_older_best(one, look, kit, shower, monkeypatch):
@@ -438,14 +438,14 @@ def test_no_figure_is_of_an_older_best(one, look, kit, shower, monkeypatch):
     one.app.state.descriptions = Descriptions(lambda: shower)
     made = tried(one.store, kit.target(), 40)
     _, before = look(made.path())
-    assert before["judged"]["reasons"] and before["judged"]["best"] == before["best"]["schedule"]["key"]
+    assert before["analysis"]["reasons"] and before["analysis"]["best"] == before["best"]["schedule"]["key"]
     better = others(made.task, made.target, 41)[40]
     made.record(better, good(5e-4))
     page, after = look(made.path())
-    assert after["best"]["schedule"]["key"] == better.key != after["judged"]["best"]
+    assert after["best"]["schedule"]["key"] == better.key != after["analysis"]["best"]
     assert after["nearness"]["flops_s"] == pytest.approx(made.task.flops / 5e-4)
     assert f"It reaches {large(after['nearness']['flops_s'], 'FLOP/s')}°" in page.words
-    assert after["judged"]["reasons"] is None and "what speaks for it beside the default" not in page.words
+    assert after["analysis"]["reasons"] is None and "what speaks for it beside the default" not in page.words
     assert "The cost model is being asked" in page.words and "ranks it" not in page.words
     confirmed = replace(good(6e-4), incumbent_s=2.4e-3)  # of the same schedule
     one.store.confirm(
@@ -460,9 +460,9 @@ def test_what_is_taken_back_is_judged_no_longer(one, look, kit, shower, monkeypa
     monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
     one.app.state.descriptions = Descriptions(lambda: shower)
     made = tried(one.store, kit.target(), 3)
-    assert len(look(made.path())[1]["judged"]["points"]) == 4
+    assert len(look(made.path())[1]["analysis"]["points"]) == 4
     one.store.voids.void(made.task.key, made.target.key, others(made.task, made.target, 3)[2].key, "noisy")
-    wait_for(lambda: len(look(made.path())[1]["judged"]["points"]) == 3)
+    wait_for(lambda: len(look(made.path())[1]["analysis"]["points"]) == 3)
 
 
 def test_many_trials_are_sampled(one, look, kit, monkeypatch):
@@ -470,10 +470,10 @@ def test_many_trials_are_sampled(one, look, kit, monkeypatch):
     monkeypatch.setattr("tunewright.api.dashboard.task.analysis.FASTEST", 5)
     made = tried(one.store, kit.target(), 60)
     page, view = look(made.path())
-    keys = {point["schedule"] for point in view["judged"]["points"]}
+    keys = {point["schedule"] for point in view["analysis"]["points"]}
     assert {schedule.key for schedule in made.schedules[:5]} | {made.default.key} <= keys
-    assert 20 <= view["judged"]["sampled"] <= 26 == 20 + 5 + 1
-    assert f"A sample of {view['judged']['sampled']} of 61 trials" in page.words
+    assert 20 <= view["analysis"]["sampled"] <= 26 == 20 + 5 + 1
+    assert f"A sample of {view['analysis']['sampled']} of 61 trials" in page.words
     assert json.dumps(view)
 
 

@@ -315,7 +315,7 @@ def test_the_crosshair_reads_each_trial_below_the_roofline(show: Show, site: Sit
     path, _, query = shown.paths["task"].partition("?")
     page, _ = show(shown.paths["task-roofline"])
     settled(page)  # once the trials are judged
-    points = site.view(path, target=query.partition("=")[2])["judged"]["points"]
+    points = site.view(path, target=query.partition("=")[2])["analysis"]["points"]
     figure = page.locator("figure.scatter[data-figure]").first
     plane = figure.locator(".plane")
     plane.focus()

@@ -120,7 +120,7 @@ class ReasonShown(ContributionShown):
         return ReasonShown.show(reason, value=reason.value_text, default_value=reason.default_text)
 
 
-class Judged(Answer):
+class Analysis(Answer):
     """What a sample of the trials of a task says."""
 
     sampled: int = Field(description="Trials that were looked at.")
@@ -132,7 +132,7 @@ class Judged(Answer):
         description="Why the cost model prefers the best to the default; null while that is being found out."
     )
 
-    def told_of(self, best: Schedule | None) -> Judged:
+    def told_of(self, best: Schedule | None) -> Analysis:
         """The same without what it says of the best schedule, where that is another one by now."""
         if self.best == (best.key if best else None):
             return self
@@ -152,9 +152,9 @@ def sample(store: Store, known: Standing, schedule: Schedule | None) -> list[Tri
     return distinct(lines)
 
 
-def analyse(store: Store, known: Standing) -> Judged:
+def analyse(store: Store, known: Standing) -> Analysis:
     """The analysis of a task's trials, and why the best schedule succeeds. Raises StoreError."""
-    task, target, best, default = known.task, known.target, known.schedule, known.default
+    task, target, best, default = known.task, known.target, known.best_schedule, known.default
     lines = sample(store, known, best)
     roofline = roofline_points(task, target, lines)
     models = calibrations(store, task, target, lines)
@@ -171,7 +171,7 @@ def analyse(store: Store, known: Standing) -> Judged:
         predicted_ms = [_short(in_ms(times_s.get(key))) for times_s in predicted_s]
         point = {"median_ms": _short(1e3 * median_s), "noise": noises[key], "intensity": intensity, "flops_s": flops_s}
         points.append(PointShown.model_validate({"schedule": key, "predicted_ms": predicted_ms, **point}))
-    return Judged(
+    return Analysis(
         sampled=len(lines),
         points=points,
         left_out=roofline.left_out,

@@ -238,7 +238,7 @@ async def candidate(
     form, default_form, best_form, explained, text = await asyncio.gather(
         known.form(descriptions, schedule),
         known.form(descriptions, known.default, schedule),
-        known.form(descriptions, known.schedule, schedule),
+        known.form(descriptions, known.best_schedule, schedule),
         descriptions.analyse(key, facts.mark, partial(_explain, store, facts)),
         _text(descriptions, facts, asked),
     )
@@ -256,17 +256,17 @@ class CandidateFacts:
 
     def other(self, against: Against) -> Schedule | None:
         """The schedule to compare with; None where there is none."""
-        return self.known.default if against is Against.DEFAULT else self.known.schedule
+        return self.known.default if against is Against.DEFAULT else self.known.best_schedule
 
     @property
     def mark(self) -> tuple[object, ...]:
         """A value that changes when the analysis has to be made anew."""
-        return self.known.snapshot_id, self.known.schedule, self.trial is not None
+        return self.known.snapshot_id, self.known.best_schedule, self.trial is not None
 
     @property
     def time_s(self) -> float | None:
         """What the schedule takes: as it was chosen for, where it is the best."""
-        if self.known.best and self.known.schedule == self.schedule:
+        if self.known.best and self.known.best_schedule == self.schedule:
             return self.known.best.median_s
         return self.trial.line.median_s if self.trial else None
 
@@ -275,7 +275,7 @@ class CandidateFacts:
         """By what was asked for. Raises Problem, StoreError."""
         known = Standing.load(store, query.task, query.target)
         trial = store.trials.get(query.task, query.target, query.schedule)
-        schedules = (trial.line.schedule if trial else None, known.default, known.schedule)
+        schedules = (trial.line.schedule if trial else None, known.default, known.best_schedule)
         schedule = next((other for other in schedules if other and other.key == query.schedule), None)
         if schedule is None:
             raise Problem(ProblemKind.NO_SUCH_SCHEDULE, f"the task has no schedule {query.schedule} on this target")
@@ -343,14 +343,14 @@ def _page(query: CandidateAsked, facts: CandidateFacts, **parts: object) -> Cand
         target=TargetName.of(known.target),
         schedule=ScheduleTold.of(schedule),
         is_default=schedule == known.default,
-        is_best=schedule == known.schedule,
+        is_best=schedule == known.best_schedule,
         trial=known.brief(facts.trial),
         evidence=Evidence.of(facts.trial.record.measurement) if facts.trial else None,
         tolerances=tolerances(known.task),
         parts=text_parts(known.target),
         best=known.best_brief,
         default=known.brief(known.default_trial),
-        knobs=knobs(schedule, known.default, known.schedule),
+        knobs=knobs(schedule, known.default, known.best_schedule),
         nearness=nearness(known, facts.trial, facts.time_s),
         **parts,
     )

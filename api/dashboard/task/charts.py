@@ -33,13 +33,13 @@ def task_charts(view: TaskPage) -> dict[str, Markup]:
         charts["loops"] = nest("The loops of the best schedule", view.form.parts)
     if view.default_form is not None:
         charts["default_loops"] = nest("The loops of the default schedule", view.default_form.parts)
-    if view.judged is None:
+    if view.analysis is None:
         return charts
-    charts["roofline"] = _roofline(view, view.judged.points).draw()
-    if view.judged.reasons is not None:
-        charts["reasons"] = effects("Feature effects: best schedule against default", view.judged.reasons)
-    for number, model in enumerate(view.judged.calibrations):
-        charts[f"agreement{number}"] = _agreement(view, view.judged.points, number, model.model).draw()
+    charts["roofline"] = _roofline(view, view.analysis.points).draw()
+    if view.analysis.reasons is not None:
+        charts["reasons"] = effects("Feature effects: best schedule against default", view.analysis.reasons)
+    for number, model in enumerate(view.analysis.calibrations):
+        charts[f"agreement{number}"] = _agreement(view, view.analysis.points, number, model.model).draw()
     return charts
 
 

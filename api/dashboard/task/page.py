@@ -31,7 +31,7 @@ from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep, in_thread
 from ..page import add_page
 from ..views import TargetName
-from .analysis import CeilingsShown, Judged, analyse, nearness
+from .analysis import Analysis, CeilingsShown, analyse, nearness
 from .charts import task_charts
 from .schedules import (
     FormShown,
@@ -95,7 +95,7 @@ class TaskFacts:
         """A value that changes with what is analysed."""
         newest_id = self.newest.trials[0].id if self.newest.trials else 0
         counts = tuple(sorted(self.newest.counts.items()))  # taking back changes that alone
-        return newest_id, counts, self.known.snapshot_id, self.known.schedule
+        return newest_id, counts, self.known.snapshot_id, self.known.best_schedule
 
     @classmethod
     def load(cls, store: Store, query: TaskAsked) -> TaskFacts:
@@ -122,8 +122,8 @@ async def task_page(store: Store, descriptions: Descriptions, query: TaskAsked) 
     known = facts.known
     analysis, best_form, default_form = await asyncio.gather(
         descriptions.analyse((query.task, query.target), facts.mark, partial(analyse, store, known)),
-        known.form(descriptions, known.schedule),
-        known.form(descriptions, known.default if known.best else None, known.schedule),
+        known.form(descriptions, known.best_schedule),
+        known.form(descriptions, known.default if known.best else None, known.best_schedule),
     )
     return await in_thread(partial(_page, query, facts, analysis, best_form, default_form))
 
@@ -144,10 +144,14 @@ def _trials(store: Store, query: TaskAsked) -> TrialPage:
 
 
 def _page(
-    query: TaskAsked, facts: TaskFacts, analysis: Judged | None, form: FormShown | None, default_form: FormShown | None
+    query: TaskAsked,
+    facts: TaskFacts,
+    analysis: Analysis | None,
+    form: FormShown | None,
+    default_form: FormShown | None,
 ) -> TaskPage:
     known, job = facts.known, facts.job
-    best, default, shown_best = known.schedule, known.default, known.best_brief
+    best, default, shown_best = known.best_schedule, known.default, known.best_brief
     return TaskPage(
         asked=query,
         task=TaskHead.of(known.task),
@@ -165,7 +169,7 @@ def _page(
         parts=text_parts(known.target),
         ceilings=CeilingsShown.show(ceilings(known.task, known.target, known.peak_gflops)),
         nearness=nearness(known, known.best_trial, known.best.median_s if known.best else None),
-        judged=analysis.told_of(best) if analysis else None,
+        analysis=analysis.told_of(best) if analysis else None,
         trials=facts.newest.total - facts.imported,
         imported=facts.imported,
         counts=dict(facts.page.counts),
@@ -181,7 +185,7 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         return None
     known, compared = facts.known, KnownTimes.of_comparisons(facts.compared, facts.known.target)
     trial = known.default_trial if known.default_trial and not known.default_trial.line.is_imported else None
-    if not best.is_confirmed and (trial is None or known.default == known.schedule):
+    if not best.is_confirmed and (trial is None or known.default == known.best_schedule):
         return None
     default = KnownDefault.beside_best(best.is_confirmed, trial.record.measurement if trial else None, compared)
     if default is None:  # maybe taken back

@@ -264,8 +264,8 @@ class Standing:
         )
 
     @property
-    def schedule(self) -> Schedule | None:
-        """The best schedule."""
+    def best_schedule(self) -> Schedule | None:
+        """What a session would use; None where nothing is known to work."""
         return self.best.schedule if self.best else None
 
     def brief(self, trial: TrialDetail | TrialLine | None) -> TrialBrief | None:

@@ -15,7 +15,7 @@ from ...http.paging import Cursor
 from ...http.schemas.base import Answer, Digest
 from ..page_query import PageQuery
 from ..views import TargetName, Text
-from .analysis import CeilingsShown, Judged, Nearness
+from .analysis import Analysis, CeilingsShown, Nearness
 from .schedules import (
     FormShown,
     KnobShown,
@@ -149,7 +149,9 @@ class TaskPage(Answer):
     parts: list[TextPart] = Field(description="What schedules of it can be read as.")
     ceilings: CeilingsShown
     nearness: Nearness | None = Field(description="Of the best; null where that was not timed here.")
-    judged: Judged | None = Field(description="What a sample of the trials says; null while that is being found out.")
+    analysis: Analysis | None = Field(
+        description="What a sample of the trials says; null while that is being found out."
+    )
     trials: int = Field(description="Trials of the task on the target that were made here, of all jobs.")
     imported: int = Field(description="The others, which were imported.")
     counts: dict[Status, int] = Field(description="How those ended that were not narrowed down to `status`.")
