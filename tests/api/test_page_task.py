@@ -18,7 +18,7 @@ from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Record,
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Calibration, Pair
 from tunewright.tuner.explain.peak import DOUBT
-from tunewright.tuner.text import large
+from tunewright.tuner.text import large, times
 
 from ..waiting import wait_for
 from .examples import HOSTILE, failed, good, others, product, tried
@@ -99,6 +99,10 @@ def test_a_model_that_has_learned_is_asked(one, look, kit, monkeypatch):
     assert "what speaks for it beside the default is mostly" in page.words
     reason = next(one for one in view["analysis"]["reasons"] if one["log2_speed"] > 0)
     assert reason["words"] in page.words and reason["value"] != reason["default_value"]
+    assert f"asked after {view['analysis']['sampled']} trials, what speaks" in page.words
+    factor = times(2 ** reason["log2_speed"])  # told alike in the sentence and in the bars
+    told = f"{reason['value']} instead of {reason['default_value']}, {factor} the speed)"
+    assert told in page.words and f"{reason['feature']}{factor}" in page.words
 
 
 def test_how_far_the_model_can_be_trusted(one, look, kit, monkeypatch):
