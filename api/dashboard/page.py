@@ -12,8 +12,9 @@ How to add a page, say of the fleet:
            # its docstring is the description in the OpenAPI document
            return FleetPage(...)
 
-   The function has the parameters that any route of FastAPI may have, and may be async. `show` of `views.py` makes a
-   view of an object. Add the module to `PAGES` in `routers.py`, and the path to `http/paths.py` where it is a new one.
+   The function has the parameters that any route of FastAPI may have, and may be async. `Answer.show` makes a view of
+   an object; what is asked for by a query is a `PageQuery`. Add the module to `PAGES` in `routers.py`, and the path to
+   `http/paths.py` where it is a new one.
    `docs/openapi.json` is renewed by `pytest --update-golden tests/api/test_openapi.py`.
 2. `fleet.html`, the template, which has that as `view`:
 
