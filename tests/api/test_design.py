@@ -12,6 +12,7 @@ import pytest
 
 import tunewright.api.dashboard
 from tunewright.api.dashboard.html import assets
+from tunewright.db.job import JobState
 
 from .test_style import colours, contrast
 
@@ -184,6 +185,12 @@ def test_every_class_has_a_rule_or_none_on_purpose() -> None:
     used = drawn().union(*map(literal, TEMPLATES.values()))
     assert used - ruled() <= SILENT
     assert not ruled() & SILENT
+
+
+def test_every_class_of_a_page_stands_in_the_sheet() -> None:
+    """But for those of a state, which are its word."""
+    told = set(re.findall(r"`([a-z0-9-]+)`", SHEET)) | {state.value for state in JobState}
+    assert set().union(*map(literal, TEMPLATES.values())) & ruled() <= told
 
 
 def test_every_rule_is_for_something() -> None:
