@@ -46,6 +46,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 MICROSECOND = timedelta(microseconds=1)
 
+MOST_SORTED = 20_000
+"""So many trials of a job at most are sorted by their keys for a sample; with more, the keys are gone along."""
+
 CURSOR = re.compile(r"([a-z]{1,16}) ([01]) (-?[0-9.e+-]{1,30}) ([0-9]{1,18})", re.ASCII)
 """The form of a `PageCursor`."""
 
@@ -230,12 +233,22 @@ class TrialLog(DatabasePart):
         """
         trial_filter = TrialFilter(task_key, target_key, job_id=job_id, is_own=True)
         conditions = trial_filter.conditions(TrialRow.schedule_key)
+        if job_id is not None:
+            if not trial_filter.is_of_target(session):
+                return []
+            of_job = trial_filter.conditions(TrialRow.created_at)
+            some = select(TrialRow.id).where(*of_job).limit(MOST_SORTED + 1).subquery()
+            if (session.scalar(select(func.count()).select_from(some)) or 0) <= MOST_SORTED:
+                conditions = of_job  # as few of very many would take long to come across in the order of their keys
         return list(map(_line, session.execute(LINES.where(*conditions).order_by(TrialRow.schedule_key).limit(count))))
 
     @read_session
-    def fastest(self, session: Session, task_key: str, target_key: str, count: int) -> list[TrialLine]:
-        """The `count` fastest OK trials of a task on a target that were timed here, the fastest first."""
-        trial_filter, part = TrialFilter(task_key, target_key, is_own=True), ORDER_PARTS[TrialOrder.FASTEST][0]
+    def fastest(
+        self, session: Session, task_key: str, target_key: str, count: int, job_id: int | None = None
+    ) -> list[TrialLine]:
+        """The `count` fastest OK trials of a task on a target, or of one job, that were timed here, the fastest first."""
+        trial_filter = TrialFilter(task_key, target_key, job_id=job_id, is_own=True)
+        part = ORDER_PARTS[TrialOrder.FASTEST][0]
         return [_line(row) for row in _walk(session, trial_filter, part, [Status.OK], None, count)]
 
     @read_session
@@ -278,15 +291,18 @@ class TrialFilter:
             return conditions
         of_job = TrialRow.job_id == self.job_id
         if column is TrialRow.created_at:
-            return [of_job, TrialRow.task_key == self.task_key]  # a job has one target, which `counts` checks
+            return [of_job, TrialRow.task_key == self.task_key]  # a job has one target, which `is_of_target` tells
         return [*conditions, of_job]
+
+    def is_of_target(self, session: Session) -> bool:
+        """Whether the job is for the target, if one is asked for."""
+        job = select(JobRow.target_key).where(JobRow.id == self.job_id)
+        return self.job_id is None or session.scalar(job) == self.target_key
 
     def counts(self, session: Session) -> dict[Status, int]:
         """Numbers by status. Empty where the job is not for the target."""
-        if self.job_id is not None:
-            job = select(JobRow.target_key).where(JobRow.id == self.job_id)
-            if session.scalar(job) != self.target_key:
-                return {}
+        if not self.is_of_target(session):
+            return {}
         column = TrialRow.created_at if self.time_s is None else TrialRow.median_s
         counts = _count(session, replace(self, is_own=False).conditions(column))
         if self.is_own and self.job_id is None:  # what was imported is of no job, which an index tells

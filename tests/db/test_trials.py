@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, text
 
-from tunewright.db import transfer
+from tunewright.db import transfer, trials
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import Store
 from tunewright.db.tables import JobTaskRow, TrialRow
@@ -257,6 +257,22 @@ def test_a_sample_is_of_the_least_keys(filled, samples, leases, of_task):
         assert filled.trials.sample(*of_task, count) == everything[:count]
 
 
+@pytest.mark.parametrize("most_sorted", [trials.MOST_SORTED, 3])
+def test_a_sample_of_one_job_and_its_fastest(filled, samples, leases, of_task, monkeypatch, most_sorted):
+    monkeypatch.setattr(trials, "MOST_SORTED", most_sorted)
+    for number in range(12):
+        filled.record(samples.record(number, samples.measurement((9 + number) * 1e-3)), leases[number % 2])
+    for number, lease in enumerate(leases[:2]):
+        own = [line for line in filled.trials.page(*of_task).trials if line.job_id == lease.job_id]
+        by_key = sorted(own, key=lambda line: line.schedule.key)
+        assert len(own) == 6
+        for count in (0, 1, 5, 99):
+            assert filled.trials.sample(*of_task, count, lease.job_id) == by_key[:count]
+        fastest = filled.trials.fastest(*of_task, 2, lease.job_id)
+        assert [line.schedule for line in fastest] == [samples.schedule(number), samples.schedule(number + 2)]
+    assert filled.trials.sample(of_task[0], samples.target(4).key, 9, leases[0].job_id) == []
+
+
 def test_the_fastest_come_first(filled, samples, of_task):
     for number in range(5):
         filled.record(samples.record(number, samples.measurement((9 - number) * 1e-3)))
@@ -347,26 +363,27 @@ def plans(store: Store, statements: list[tuple[str, Any]]) -> dict[str, str]:
 def test_no_query_goes_through_all_trials(filled, samples, leases, of_task):
     # PostgreSQL uses no index where there is little to read.
     fill_many(filled, samples, leases, 4_000 if filled.database.is_sqlite else 12_000)
-    trials, jobs = filled.trials, [lease.job_id for lease in leases]
+    log, jobs = filled.trials, [lease.job_id for lease in leases]
     filters = [{}, {"job_id": jobs[0]}, {"job_id": jobs[1]}, {"statuses": [Status.CRASH]}]
     with selected(filled) as statements:
         pages = [
-            (order, some, trials.page(*of_task, order=order, **some))
+            (order, some, log.page(*of_task, order=order, **some))
             for order, some in itertools.product(TrialOrder, filters)
         ]
         for some in ({}, {"job_id": jobs[0]}):
-            trials.page(*of_task, order=TrialOrder.SLOWEST, time_s=(1e-3, 2e-3), **some)
-        trials.sample(*of_task, 50)
-        trials.fastest(*of_task, 20)
-        trials.get(*of_task, samples.schedule(1).key)
+            log.page(*of_task, order=TrialOrder.SLOWEST, time_s=(1e-3, 2e-3), **some)
+        log.sample(*of_task, 50)
+        log.fastest(*of_task, 20)
+        log.fastest(*of_task, 20, jobs[0])
+        log.get(*of_task, samples.schedule(1).key)
         for job_id in jobs:
-            trials.counts(job_id)
+            log.counts(job_id)
     counting = [steps for query, steps in plans(filled, statements).items() if "count(" in query]
     assert len(counting) == 5
     assert all("COVERING INDEX" in steps or "Index Only Scan" in steps for steps in counting), counting
     with selected(filled) as statements:
         for order, some, page in pages:
-            trials.page(*of_task, order=order, cursor=page.next, **some)
+            log.page(*of_task, order=order, cursor=page.next, **some)
     entered = [steps for query, steps in plans(filled, statements).items() if "LIMIT" in query]
     assert len(entered) >= 8
     assert all(ENTERED.search(steps) for steps in entered), entered
