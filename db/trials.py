@@ -246,7 +246,7 @@ class TrialLog(DatabasePart):
     def fastest(
         self, session: Session, task_key: str, target_key: str, count: int, job_id: int | None = None
     ) -> list[TrialLine]:
-        """The `count` fastest OK trials of a task on a target, or of one job, that were timed here, the fastest first."""
+        """The `count` fastest OK trials of a task on a target that were timed here, the fastest first; of one job."""
         trial_filter = TrialFilter(task_key, target_key, job_id=job_id, is_own=True)
         part = ORDER_PARTS[TrialOrder.FASTEST][0]
         return [_line(row) for row in _walk(session, trial_filter, part, [Status.OK], None, count)]

@@ -1,4 +1,4 @@
-"""Scales of what is no plain number: a few choices, each at a tick of its own, and moments."""
+"""Scales of what is no plain number: a few choices, each at a tick of its own, moments, and what ends in a word."""
 
 from __future__ import annotations
 
@@ -55,3 +55,26 @@ class MomentScale(Scale):
         form = "%Y-%m-%d" if step_s >= 86_400 else "%m-%d %H:%M" if step_s >= 60 else "%H:%M:%S"
         moments = steps_within(self.low, self.high, step_s) or [self.low]
         return [Tick(value, self.place(value), f"{datetime.fromtimestamp(value, UTC):{form}}") for value in moments]
+
+
+BESIDE = 0.08
+"""A number nearer to a word than this, in parts of the scale, has no room beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutScale(Scale):
+    """A scale that ends before a few values far off: they are at that end, where a word stands for the number."""
+
+    word: str = ""
+    is_low: bool = False  # whether that is the lower end
+
+    @staticmethod
+    def of(scale: Scale, word: str, is_low: bool) -> CutScale:
+        """A scale of the other values, cut off at one end."""
+        return CutScale(scale.low, scale.high, scale.unit, scale.is_log, word, is_low)
+
+    def ticks(self, most: int = 6) -> list[Tick]:
+        """At most so many round values beside the word."""
+        end = Tick(self.low, 0.0, self.word) if self.is_low else Tick(self.high, 1.0, self.word)
+        ticks = [tick for tick in Scale.ticks(self, max(most - 1, 2)) if abs(tick.place - end.place) > BESIDE]
+        return [end, *ticks] if self.is_low else [*ticks, end]

@@ -84,10 +84,10 @@ class Frame:
         words: Attributes = {"class": "tick", "text-anchor": "middle", "x": x, "y": bottom + 18}
         return join([line, element("text", words, tick.text)])
 
-    def data_area(self, *parts: Markup) -> Markup:
-        """The drawing in units of the stretched square."""
+    def data_area(self, *parts: Markup, kind: str = "data") -> Markup:
+        """The drawing in units of the stretched square; `kind` is its class."""
         box: Attributes = {
-            "class": "data",
+            "class": kind,
             "viewBox": f"0 0 {GRID} {GRID}",
             "preserveAspectRatio": "none",
             "width": "100%",

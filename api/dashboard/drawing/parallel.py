@@ -17,7 +17,7 @@ from markupsafe import Markup
 from tunewright.tuner.text import counted, shorten
 
 from .choices import ChoiceScale
-from .frame import GRID, Frame, LegendEntry, empty, figure, key, legend
+from .frame import Frame, LegendEntry, empty, figure, key, legend
 from .scales import Scale
 from .svg import Attributes, element, number, percent, tip
 
@@ -29,6 +29,8 @@ DEPTH = 200
 TIMED = 0.9
 """The part of an axis of times that values have where some trials failed: these are at its upper end."""
 HEIGHT_PX = 260
+AROUND_PX = 56
+"""Room above and below the axes together, as the style sheet has it."""
 SCATTER_PX = 320
 UNKNOWN = DEPTH + 6
 """Where a line passes an axis of which it has no value: below its end."""
@@ -111,7 +113,7 @@ class Explored:
             "height": HEIGHT_PX,
         }
         drawn = [_axis(axis, n, len(axes)) for n, axis in enumerate(axes)]
-        frame: Attributes = {"class": "frame", "role": "img", "width": "100%", "height": HEIGHT_PX + 72}
+        frame: Attributes = {"class": "frame", "role": "img", "width": "100%", "height": HEIGHT_PX + AROUND_PX}
         about = f"Axes: {', '.join(axis.label for axis in axes)}. {self.words}"
         drawing = element(
             "svg",
@@ -133,18 +135,11 @@ class Explored:
         ]
         if all(place is NOWHERE for place in places):
             return figure("scatter brushed", empty(title, nothing))
-        box: Attributes = {
-            "class": "data marks",
-            "viewBox": f"0 0 {GRID} {GRID}",
-            "preserveAspectRatio": "none",
-            "width": "100%",
-            "height": SCATTER_PX,
-        }
         picks = [element("g", {"class": "pick", **axis.data()}) for axis in (x, y)]
         drawing = frame.draw(
             title,
             f"{y.label} against {x.label}. {self.words}",
-            element("svg", box, *self._paths("dots", places)),
+            frame.data_area(*self._paths("dots", places), kind="data marks"),
             _chosen_box(x.reach(), y.reach()),
             *picks,
         )

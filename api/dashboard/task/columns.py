@@ -15,7 +15,7 @@ from tunewright.search_space.measurement import Status
 from tunewright.tuner.explain.meanings import knob_words
 from tunewright.tuner.text import rounded
 
-from ..drawing.choices import ChoiceScale, MomentScale
+from ..drawing.choices import ChoiceScale, CutScale, MomentScale
 from ..drawing.parallel import BrushAxis
 from ..drawing.scales import AxisSpec, Scale, Unit, scale
 from ..views import MOST_KNOBS
@@ -28,6 +28,15 @@ MOST_CHOICES = 16
 
 LOG_FROM = 30.0
 """The axis of a knob is logarithmic where its values differ by such a factor."""
+
+CUT_WITHIN, CUT_FROM = 0.98, 1.25
+"""An axis of times ends behind this part of the trials where the slowest takes so many times as long as they do."""
+
+FEWEST_CUT = 50
+"""With fewer trials it reaches to the slowest."""
+
+BEST = 20
+"""So many of the fastest are drawn thick, but no more than a tenth."""
 
 LONGEST_RANGE = 60
 """Longest text of a range, in characters."""
@@ -78,6 +87,7 @@ class Column:
     is_log: bool = False
     factor: float = 1.0  # from its values to those in addresses
     words: str = ""  # what it is
+    written: str = ""  # the unit of addresses
     is_brushable: bool = True
 
     @property
@@ -97,7 +107,7 @@ class Column:
         else:
             is_log = self.is_log or (self.knob is not None and known[:1] > [0.0] and known[-1] / known[0] >= LOG_FROM)
             spec = AxisSpec(self.label, self.unit, is_log)
-            across = scale(known, spec, 0.02)
+            across = self._cut(values, spec) or scale(known, spec, 0.02)
         drawn = [value if value is not None and spec.fits(value) else None for value in values]
         return BrushAxis(
             self.name,
@@ -112,15 +122,24 @@ class Column:
             is_whole=self.factor == 1.0,
         )
 
+    def _cut(self, values: Sequence[float | None], spec: AxisSpec) -> CutScale | None:
+        """A scale that ends before the slowest few where these are far off; None where they are not."""
+        known = sorted(value for value in values if value is not None and spec.fits(value))
+        if self.unit not in (Unit.TIME, Unit.RATE) or len(known) < FEWEST_CUT:
+            return None
+        beyond = int((1.0 - CUT_WITHIN) * len(known))
+        is_low = self.unit is Unit.RATE  # the slow ones do little in a second
+        within = known[beyond:] if is_low else known[: len(known) - beyond]
+        apart = within[0] / known[0] if is_low else known[-1] / within[-1]
+        return CutScale.of(scale(within, spec, 0.02), "slower", is_low) if apart >= CUT_FROM else None
 
-TIME = Column("time", "time", Unit.TIME, True, 1e3, "Time as a trial, in ms in addresses.")
-GFLOPS = Column(
-    "gflops", "FLOP/s", Unit.RATE, True, 1e-9, "Operations of the task by its time, in GFLOP/s in addresses."
-)
-PREDICTED = Column("predicted", "predicted time", Unit.TIME, True, 1e3, "By the newest cost model, in ms in addresses.")
+
+TIME = Column("time", "time", Unit.TIME, True, 1e3, "Time as a trial.", "ms")
+GFLOPS = Column("gflops", "FLOP/s", Unit.RATE, True, 1e-9, "Operations of the task by its time.", "GFLOP/s")
+PREDICTED = Column("predicted", "predicted time", Unit.TIME, True, 1e3, "By the newest cost model.", "ms")
 TRIAL = Column("trial", "trial of its job", Unit.COUNT, words="1, 2, 3, ... within its job.")
 JOB = Column("job", "job", Unit.COUNT, words="Number of the job that measured it.", is_brushable=False)
-CREATED = Column("created", "when (UTC)", Unit.CLOCK, words="Seconds since 1970 in addresses.")
+CREATED = Column("created", "when (UTC)", Unit.CLOCK, words="When it was stored.", is_brushable=False)
 
 PLAIN_COLUMNS = (TIME, GFLOPS, PREDICTED, TRIAL, JOB, CREATED)
 """The columns that all trials have, whatever their knobs."""
@@ -201,3 +220,9 @@ class TrialColumns:
 def time_s(line: TrialLine) -> float | None:
     """The time of a trial that worked."""
     return line.median_s if line.status is Status.OK and line.median_s else None
+
+
+def best_of(lines: Sequence[TrialLine]) -> list[TrialLine]:
+    """The best of some trials, the fastest first."""
+    timed = sorted((line for line in lines if time_s(line)), key=lambda line: (time_s(line), line.id))
+    return timed[: min(BEST, -(-len(timed) // 10))]

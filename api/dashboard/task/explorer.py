@@ -16,6 +16,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from markupsafe import Markup
 
+from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialLine, TrialOrder, TrialPage, distinct
 from tunewright.search_space.measurement import Status
@@ -25,6 +26,7 @@ from ...http.descriptions import Descriptions, DescriptionsDep
 from ...http.paging import bad_cursor
 from ...http.problems import ProblemKind, invalid
 from ...http.query import PrefixedQuery
+from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep, in_thread
 from ..drawing.parallel import Band, BandKind, BrushAxis, Explored
 from ..page import add_page
@@ -40,6 +42,7 @@ from .columns import (
     Column,
     TrialColumns,
     ValueRange,
+    best_of,
     knob_column,
     time_s,
 )
@@ -55,14 +58,12 @@ from .explorer_view import (
 )
 from .importance import Explanation, explain
 from .schedules import Standing, TaskHead, TaskInPath, find_job
+from .view import JobName
 
 router = APIRouter(tags=["pages"])
 
 DRAWN_AT_RANDOM, DRAWN_FASTEST = 1600, 400
 """Trials in the sample: those with the least digests, which is as good as by chance, and the fastest beside them."""
-
-BEST = 20
-"""So many of the fastest are drawn thick, but no more than a tenth."""
 
 MOST_AXES = 10
 """Knobs that have an axis."""
@@ -139,6 +140,8 @@ class ExplorerFacts:
     """What is read from the database for one page."""
 
     known: Standing
+    job: Job | None  # that all trials are of
+    newest_event: int  # of the job
     counts: Mapping[Status, int]  # of those that were timed here
     imported: int
     at_random: Sequence[TrialLine]  # in the order of their digests
@@ -169,19 +172,20 @@ class ExplorerFacts:
     @staticmethod
     def load(store: Store, query: ExplorerAsked) -> ExplorerFacts:
         """By what was asked for. Raises Problem, StoreError."""
-        if query.job is not None:
-            find_job(store, query.job)
+        job = None if query.job is None else find_job(store, query.job)
+        newest_event = store.jobs.newest_event(job.id) if job else 0  # before what is read, so that none is missed
         keys = query.task, query.target
         known = Standing.load(store, *keys)
-        at_random = store.trials.sample(*keys, DRAWN_AT_RANDOM)
+        at_random = store.trials.sample(*keys, DRAWN_AT_RANDOM, query.job)
         is_sampled = len(at_random) >= DRAWN_AT_RANDOM
-        fastest = store.trials.fastest(*keys, DRAWN_FASTEST) if is_sampled else []
+        fastest = store.trials.fastest(*keys, DRAWN_FASTEST, query.job) if is_sampled else []
         page = _told_page(store, query, known.task.flops) if is_sampled else None
-        if page is not None and query.job is None and not query.ranges():
+        if page is not None and not query.ranges():
             counts = page.counts  # to count a million trials takes a while
         else:
-            counts = store.trials.page(*keys, is_own=True, limit=1).counts
-        return ExplorerFacts(known, counts, store.trials.imported(*keys), at_random, fastest, page)
+            counts = store.trials.page(*keys, job_id=query.job, is_own=True, limit=1).counts
+        imported = store.trials.imported(*keys)
+        return ExplorerFacts(known, job, newest_event, counts, imported, at_random, fastest, page)
 
 
 def _told_page(store: Store, query: ExplorerAsked, flops: int) -> TrialPage | None:
@@ -215,22 +219,18 @@ async def explorer_page(store: Store, descriptions: Descriptions, query: Explore
     facts = await in_thread(partial(ExplorerFacts.load, store, query))
     sketch = query.sketch if query.sketch in {line.schedule.sketch_name for line in facts.lines} else ""
     work = partial(explain, store, facts.known, facts.at_random, facts.fastest, sketch)
-    found = await descriptions.analyse(("explored", query.task, query.target, sketch), facts.mark, work)
+    found = await descriptions.analyse(("explored", query.task, query.target, query.job, sketch), facts.mark, work)
     return await in_thread(partial(_page, query, facts, found))
 
 
 def _page(query: ExplorerAsked, facts: ExplorerFacts, found: Explanation | None) -> ExplorerPage:
-    known, ranges = facts.known, query.ranges()
+    known, job, ranges = facts.known, facts.job, query.ranges()
     of_sketch = [line for line in facts.lines if query.sketch in ("", line.schedule.sketch_name)]
     table = TrialColumns(known.task, of_sketch, found.predicted_s if found else {})
     for name, text in (("x", query.x), ("y", query.y), ("sort", query.sort)):
         if text not in table.columns:
             raise invalid("query", [name], f"there is no such column; there are {', '.join(table.columns)}"[:300])
-    narrowed = [
-        line
-        for line in of_sketch
-        if (not query.status or line.status in query.status) and query.job in (None, line.job_id)
-    ]
+    narrowed = [line for line in of_sketch if not query.status or line.status in query.status]
     marked, bands = _bands(narrowed, table, ranges)
     drawn = TrialColumns(known.task, marked, table.predicted_s)
     axes = _axes(table, ranges, found)
@@ -244,6 +244,7 @@ def _page(query: ExplorerAsked, facts: ExplorerFacts, found: Explanation | None)
         asked=query,
         task=TaskHead.of(known.task),
         target=TargetName.of(known.target),
+        job=JobName.show(job, dims=dims_of(job), newest=facts.newest_event) if job else None,
         trials=facts.trials,
         imported=facts.imported,
         sampled=len(facts.lines),
@@ -269,7 +270,7 @@ def _bands(
 ) -> tuple[list[TrialLine], list[BandShown]]:
     """The trials in the order in which they are drawn, and the bands of that."""
     timed = sorted((line for line in lines if time_s(line)), key=lambda line: (time_s(line), line.id))
-    best = min(BEST, -(-len(timed) // 10))
+    best = len(best_of(lines))
     third = -(-(len(timed) - best) // 3) or 1
     thirds: list[BandKind] = ["fast", "middle", "slow"]
     kinds: dict[int, BandKind] = {

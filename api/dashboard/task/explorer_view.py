@@ -17,6 +17,7 @@ from ..page_query import PageQuery
 from ..views import LONGEST, TargetName, Text
 from .columns import KNOB, LONGEST_RANGE, RANGED, ValueRange
 from .importance import ImportanceShown
+from .page import JobName
 from .schedules import TaskHead, TrialBrief
 
 RangeText = Annotated[str, Field(max_length=LONGEST_RANGE)]
@@ -37,7 +38,7 @@ class ExplorerQuery(Answer):
         default="", description="Only trials of this sketch, as `name.version`; empty: of all."
     )
     job: Annotated[int | None, BeforeValidator(_unless_empty)] = Field(
-        default=None, ge=1, le=LARGEST_ID, description="Only trials of this job."
+        default=None, ge=1, le=LARGEST_ID, description="Only trials of this job, in all that the page says."
     )
     status: tuple[Status, ...] = Field(
         default=(), max_length=len(Status), description="Only trials that ended in one of these ways."
@@ -48,7 +49,6 @@ class ExplorerQuery(Answer):
     gflops: RangeText = Field(default="", description="Range of what is computed a second, in GFLOP/s.")
     predicted: RangeText = Field(default="", description="Range of the predicted time, in ms.")
     trial: RangeText = Field(default="", description="Range of the number of the trial within its job.")
-    created: RangeText = Field(default="", description="Range of moments, in seconds since 1970.")
     sort: ColumnName = Field(default="time", description="Column that the table is sorted by.")
     desc: bool = Field(default=False, description="Whether it begins with the largest.")
     cursor: Cursor = None
@@ -65,6 +65,11 @@ class ExplorerAsked(ExplorerQuery, PageQuery):
     def query(self, **changes: Any) -> dict[str, Any]:
         """The same as of any page, with the ranges of knobs."""
         return super().query(**{KNOB + name: text for name, text in self.knobs.items()} | changes)
+
+    @property
+    def unranged(self) -> dict[str, str]:
+        """Changes to the query that take all ranges back."""
+        return dict.fromkeys([*RANGED, *(KNOB + name for name in self.knobs)], "")
 
     def ranges(self) -> dict[str, ValueRange]:
         """The ranges, by the name of the column. Raises Problem."""
@@ -87,6 +92,7 @@ class ColumnShown(Answer):
     name: Annotated[Text, Field(description="In addresses.")]
     label: Text
     words: Text = Field(description="What it is; empty where the name says it.")
+    written: Text = Field(description="The unit of its ranges; empty where it has none.")
     range: Text = Field(description="What is chosen of it; empty: all.")
     hint: Text = Field(description="The range of all values; empty where there are none.")
     is_brushable: bool = Field(description="Whether ranges of it can be chosen.")
@@ -132,8 +138,9 @@ class ExplorerPage(Answer):
     asked: ExplorerAsked
     task: TaskHead
     target: TargetName
-    trials: int = Field(description="Trials of the task on the target that were timed here.")
-    imported: int = Field(description="The others, which were imported: they are in no chart and no table.")
+    job: JobName | None = Field(description="The job whose trials all is of; null: of all jobs.")
+    trials: int = Field(description="Trials of the task on the target that were timed here, of the job or of all.")
+    imported: int = Field(description="Those of any job that were imported: they are in no chart and no table.")
     sampled: int = Field(description="Of the former, those in the sample.")
     counts: dict[Status, int] = Field(description="How all of them ended.")
     sketches: list[SketchShown]
