@@ -1,7 +1,8 @@
-// Brushes the marks of `drawing/parallel.py`: drags along an axis, or over the dots, choose ranges.
+// Brushes the marks of `drawing/parallel.py`: drags along an axis, or over the dots, choose ranges; so do taps on values.
 //
 //   <figure class="chart parallel brushed"> has marks: marks.js
-//   <g class="pick" data-column="knob.tile" data-low data-high data-log data-values data-whole> an axis
+//   <g class="pick" data-column="knob.tile" data-low data-high data-log data-values data-whole> an axis; data-still if
+//     nothing can be chosen of it, data-place where it is from left to right, data-part as far up as its values reach
 //   <form id="ranges"> has the ranges as text, in <input data-range name="knob.tile">: what is dragged goes there
 //   <tr data-mark="17"> a row of the table, which lights up with its mark
 //
@@ -10,11 +11,9 @@
 import { svg } from "./figure.js";
 import { Marks } from "./marks.js";
 
-const DEPTH = 200; // units of an axis of the parallel coordinates
-const GRID = 1000; // and of either axis of the dots
-const HEIGHT_PX = 260;
 const REACH_PX = 24; // around an axis, and around a dot
 const CLICK_PX = 4;
+const TAP_PX = 12; // as far as a finger moves that only taps
 
 const form = document.getElementById("ranges");
 const every = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -48,6 +47,7 @@ function range({ low, high, isLog, isWhole, choices }, from, to) {
   }
   const value = (part) => (isLog ? low * (high / low) ** part : low + (high - low) * part);
   const text = (part, whole) => (isWhole ? whole(value(part)) : Number(value(part).toPrecision(4)));
+  if (from <= 0 && to >= 1) return ""; // all of it, and those without a value as well
   return `${from <= 0 ? "" : text(from, Math.ceil)}..${to >= 1 ? "" : text(to, Math.floor)}`;
 }
 
@@ -71,11 +71,14 @@ function marksOf(figure) {
 
 const isParallel = (figure) => figure.classList.contains("parallel");
 
+/** How far a figure reaches, in the units of its marks. */
+const unitsOf = (figure) => marksOf(figure).box.viewBox.baseVal;
+
 /** Where a mark is on an axis of its figure; NaN where it is not. */
-function spot(figure, axis, { corners }) {
-  if (!isParallel(figure)) return axis.number ? 1 - corners[1] / GRID : corners[0] / GRID;
+function spot(figure, axis, units, { corners }) {
+  if (!isParallel(figure)) return axis.number ? 1 - corners[1] / units.height : corners[0] / units.width;
   const depth = corners[2 * axis.number + 1];
-  return depth > DEPTH ? NaN : (1 - depth / DEPTH) / axis.part;
+  return depth > units.height ? NaN : (1 - depth / units.height) / axis.part;
 }
 
 /** Draw what the ranges of the form leave out faintly, and these. */
@@ -83,13 +86,14 @@ function draw() {
   const dropped = new Set();
   for (const figure of figures()) {
     const { all } = marksOf(figure);
-    const slack = isParallel(figure) ? 0.5 / DEPTH : 0.5 / GRID;
+    const units = unitsOf(figure);
+    const slack = 0.5 / units.height;
     for (const axis of axesOf(figure)) {
       const ends = reach(axis, field(axis)?.value ?? "");
       mark(figure, axis, ends);
       if (!ends) continue;
       for (const one of all) {
-        const at = spot(figure, axis, one);
+        const at = spot(figure, axis, units, one);
         if (!(at >= ends[0] - slack && at <= ends[1] + slack) || at > 1 + slack) dropped.add(one.number);
       }
     }
@@ -98,7 +102,10 @@ function draw() {
 }
 
 const begin = () => figures().forEach(marksOf);
-document.addEventListener("renewed", begin);
+document.addEventListener("renewed", () => {
+  lit = null; // its number may be another trial's by now
+  begin();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 begin();
 
@@ -107,6 +114,8 @@ const field = ({ column }) => every("[data-range]", form).find((one) => one.name
 /** Show what is chosen of an axis. */
 function mark(figure, axis, ends) {
   const half = axis.choices ? 0.5 / axis.choices.length : 0;
+  const area = figure.querySelector(".marks");
+  const height = +area.getAttribute("height");
   const [from, to] = ends ? [clamp(ends[0] - half), clamp(ends[1] + half)] : [0, 1];
   if (isParallel(figure)) {
     let box = axis.pick.querySelector(".chosen");
@@ -116,15 +125,13 @@ function mark(figure, axis, ends) {
       axis.pick.append(svg("svg", { class: "spot", x: `${100 * axis.pick.dataset.place}%` }, box));
     }
     put(box, { class: "chosen", x: -7, width: 14 });
-    return put(box, { y: HEIGHT_PX * (1 - axis.part * to), height: Math.max(HEIGHT_PX * axis.part * (to - from), 2) });
+    return put(box, { y: height * (1 - axis.part * to), height: Math.max(height * axis.part * (to - from), 2) });
   }
-  const area = figure.querySelector(".marks");
   let box = figure.querySelector(".chosen");
   if (!box) {
-    box = svg("rect", { class: "chosen", x: 0, y: 0, width: "100%", height: area.getAttribute("height") });
+    box = svg("rect", { class: "chosen", x: 0, y: 0, width: "100%", height });
     area.parentNode.querySelector(".ink").after(box);
   }
-  const height = +area.getAttribute("height");
   if (axis.number) put(box, { y: height * (1 - to), height: Math.max(height * (to - from), 2) });
   else put(box, { x: `${100 * from}%`, width: `${100 * Math.max(to - from, 0.004)}%` });
   if (axis.number) box.toggleAttribute("hidden", axesOf(figure).every((one) => !reach(one, field(one)?.value ?? "")));
@@ -135,6 +142,7 @@ const put = (element, values) => Object.entries(values).forEach(([name, value]) 
 // Dragging
 
 let drag = null; // the figure and its axes that are dragged along, and where that began
+let tap = null; // the axis of choices that a finger is on, and where
 
 /** Where the pointer is in a drawing: from the left, and from the bottom, as parts of one. */
 function within(figure, { clientX, clientY }) {
@@ -144,13 +152,18 @@ function within(figure, { clientX, clientY }) {
 
 addEventListener("pointerdown", (event) => {
   const figure = event.target.closest?.("figure.brushed");
-  if (!figure?.querySelector(".marks") || event.button || event.pointerType === "touch") return;
+  tap = null;
+  if (!figure?.querySelector(".marks") || event.button) return;
   const at = within(figure, event);
   let axes = axesOf(figure).filter((one) => !one.isStill && field(one));
   if (at.y < -0.1 || at.y > 1.1 || at.x < -0.1 || at.x > 1.1) return;
   if (isParallel(figure)) {
     const away = (one) => Math.abs(one.pick.dataset.place - at.x) * at.box.width;
     axes = axes.filter((one) => away(one) < REACH_PX).sort((one, other) => away(one) - away(other)).slice(0, 1);
+  }
+  if (event.pointerType === "touch") {
+    if (isParallel(figure) && axes[0]?.choices) tap = { axis: axes[0], at, from: event };
+    return;
   }
   if (!axes.length) return;
   event.preventDefault();
@@ -160,12 +173,12 @@ addEventListener("pointerdown", (event) => {
 addEventListener("pointermove", (event) => {
   if (drag) return later(() => drag && dragTo(event));
   const figure = event.target.closest?.("figure.brushed.scatter");
-  if (figure) later(() => light(nearest(figure, event)));
+  if (figure?.querySelector(".marks")) later(() => light(nearest(figure, event)));
 });
 
 function dragTo(event) {
   const at = within(drag.figure, event);
-  const isClick = Math.hypot(event.clientX - drag.from.clientX, event.clientY - drag.from.clientY) < CLICK_PX;
+  const isClick = moved(drag.from, event) < CLICK_PX;
   for (const axis of drag.axes) {
     const along = isParallel(drag.figure) || axis.number ? "y" : "x";
     const part = isParallel(drag.figure) ? axis.part : 1;
@@ -175,7 +188,20 @@ function dragTo(event) {
   draw();
 }
 
+const moved = (from, to) => Math.hypot(to.clientX - from.clientX, to.clientY - from.clientY);
+
+/** Choose the value that was tapped, or take it back. */
+function toggle({ axis, at }) {
+  const value = axis.choices[Math.floor(Math.min(clamp(at.y), 1 - 1e-9) * axis.choices.length)];
+  const own = field(axis);
+  own.value = own.value === String(value) ? "" : value;
+  draw();
+  show();
+}
+
 addEventListener("pointerup", (event) => {
+  if (tap && event.pointerType === "touch" && moved(tap.from, event) < TAP_PX) toggle(tap);
+  tap = null;
   if (!drag) return;
   dragTo(event);
   drag = null;
@@ -188,14 +214,23 @@ function takeBack() {
   draw();
 }
 
-addEventListener("pointercancel", () => drag && takeBack());
+addEventListener("pointercancel", () => {
+  tap = null; // the finger scrolls
+  if (drag) takeBack();
+});
 addEventListener("keydown", ({ key }) => key === "Escape" && drag && takeBack());
 
 let waiting = null;
 
 /** Do something before the next frame; of several things only the last. */
 function later(work) {
-  if (!waiting) requestAnimationFrame(() => [waiting, waiting] = [null, waiting()]);
+  if (!waiting) {
+    requestAnimationFrame(() => {
+      const now = waiting;
+      waiting = null;
+      now();
+    });
+  }
   waiting = work;
 }
 
@@ -203,10 +238,12 @@ function later(work) {
 
 function nearest(figure, event) {
   const { x, y, box } = within(figure, event);
+  const units = unitsOf(figure);
   let best = null;
   let least = REACH_PX / 2;
   for (const { number, corners } of marksOf(figure).all) {
-    const away = Math.hypot((corners[0] / GRID - x) * box.width, (1 - corners[1] / GRID - y) * box.height);
+    const [across, up] = [corners[0] / units.width, 1 - corners[1] / units.height];
+    const away = Math.hypot((across - x) * box.width, (up - y) * box.height);
     if (away < least) [best, least] = [number, away]; // never of a mark without corners, which is away by NaN
   }
   return best;
