@@ -2,14 +2,16 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
+from tunewright.api.dashboard.drawing.choices import CutScale
 from tunewright.api.dashboard.task import explorer
-from tunewright.api.dashboard.task.columns import ValueRange
+from tunewright.api.dashboard.task.columns import GFLOPS, PREDICTED, TIME, ValueRange, knob_column
 from tunewright.api.http import descriptions
 from tunewright.db.job import JobSpec, SearchBudget, SpecTask
-from tunewright.search_space.measurement import Record
+from tunewright.search_space.measurement import NOISE, Record
 from tunewright.search_space.schedule import Schedule
 
 from .examples import HOSTILE, failed, good, product, record_line, tried
@@ -24,9 +26,9 @@ def filled(one, kit):
     task, target = product(), kit.target()
     one.store.add_task(task)
 
-    def fill(count=80, time_s=lambda values: 1e-3, sketch="tiled", seed=0, fails=0):
+    def fill(count=80, time_s=lambda values: 1e-3, sketch="tiled", seed=0, fails=0, busy=0):
         rng = random.Random(seed)
-        spec = JobSpec("ab" * 32, target.key, (SpecTask(task.key, 1),), {})
+        spec = JobSpec("ab" * 32, target.key, (SpecTask(task.key, 1 + seed),), {})
         one.store.jobs.submit(spec, "net.onnx", SearchBudget(10_000))
         lease = one.store.jobs.lease([target.key], "host-1:1")
         for number in range(count):
@@ -35,6 +37,9 @@ def filled(one, kit):
             measured = (
                 failed(error="signal 11") if number < fails else good(time_s(values) * rng.lognormvariate(0, 0.05))
             )
+            if number >= count - busy:  # on a busy machine, where the knobs make no difference
+                busy_s = rng.lognormvariate(-5, 1)
+                measured = replace(good(busy_s), provenance={NOISE: "others took 40% of the processors"})
             schedule = Schedule(sketch, 1, tuple(values.items()))
             assert one.store.record(Record(task.key, target.key, schedule, measured), lease)
         return f"/tasks/{task.key}/trials"
@@ -68,6 +73,130 @@ def test_it_says_where_it_cannot_tell(filled, look):
     page, view = look(filled(60, by_tile, fails=11))
     assert "That can't be told yet: 49 trials of those looked at worked, and it takes 50." in page.words
     assert view["importance"]["explained"] is None and view["importance"]["knobs"] == []
+
+
+def test_it_is_of_the_job_that_one_came_from(filled, look, small_sample):
+    """Whatever other jobs find meanwhile, what is said and drawn of a job that has finished stays as it is."""
+    path = filled(100, by_tile)
+    before = look(path, job=1)
+    filled(150, lambda values: 1e-3 * values["unroll"], seed=1)
+    page, view = look(path, job=1)
+    assert page.words == before[0].words
+    for part in ("importance", "marks", "trials", "sampled", "counts", "columns", "rows"):
+        assert view[part] == before[1][part]
+    assert view["trials"] == 100 and {row["job"] for row in view["rows"]} == {1}
+    assert look(path, job=2)[1]["trials"] == 150 and look(path)[1]["trials"] == 250
+
+
+def test_its_sentences_say_whose_trials_they_are_of(filled, look):
+    path = filled(100, by_tile)
+    filled(60, lambda values: 1e-3 * values["unroll"], seed=1)
+    page, view = look(path, job=1)
+    assert "the differences between the times of job 1's 100 trials." in page.words
+    assert "All of job 1's 100 trials are looked at." in page.words and "100 of job 1's 100 trials." in page.words
+    assert view["importance"]["knobs"][0]["name"] == "tile" and view["importance"]["trials"] == 100
+    page, view = look(path, job=2)
+    assert view["importance"]["knobs"][0]["name"] == "unroll" and "unroll matters most" in page.words
+    page, view = look(path)
+    assert view["importance"]["trials"] == 160 and "of the differences between the times of 160 trials." in page.words
+
+
+def test_it_stands_among_the_parts_of_its_task(filled, look):
+    path = filled(9)
+    page, view = look(path, job=1)
+    assert view["job"]["id"] == 1 and "Of job 1 (net.onnx)" in page.words and "/jobs/1" in page.links()
+    [current] = [tag["href"] for tag in page.of("a", **{"aria-current": "page"}) if "trials?" in tag["href"]]
+    assert "job=1" in current
+    task_page, _ = look(path.removesuffix("/trials"), job=1)
+    assert current in task_page.links() and "Overview Loops Roofline Trials Knobs About" in task_page.words
+    page, view = look(path)
+    assert view["job"] is None and "Of job" not in page.words
+
+
+def test_times_that_cannot_be_relied_on_are_left_out(filled, look):
+    page, view = look(filled(200, by_tile, busy=140))
+    assert (view["importance"]["trials"], view["importance"]["busy"], view["importance"]["is_calm"]) == (60, 140, True)
+    assert "tile matters most" in page.words and "the times of 60 of 200 trials." in page.words
+    assert "Left out are 140 that were taken while the machine was too busy to rely on their times." in page.words
+
+
+def test_where_too_few_would_be_left_they_are_among_the_others(filled, look):
+    page, view = look(filled(100, by_tile, busy=60))
+    assert (view["importance"]["trials"], view["importance"]["busy"], view["importance"]["is_calm"]) == (100, 60, False)
+    assert "60 of these were taken while the machine was too busy to rely on their times;" in page.words
+    page, _ = look(filled(10, by_tile, sketch="other", busy=1), sketch="other.1")
+    assert "too busy" not in page.words.partition("What each knob explains")[0]  # nothing is said of so few
+
+
+def test_what_the_fastest_share(filled, look):
+    """A combination: no knob does it by itself, and the picture shows it."""
+    page, view = look(filled(300, lambda values: 1e-3 if values["tile"] == 2 and values["unroll"] == 4 else 2e-3))
+    shared = {one["name"]: one for one in view["importance"]["shared"]}
+    assert view["importance"]["fastest"] == 20 and shared.keys() == {"tile", "unroll"}
+    assert (shared["tile"]["value"], shared["tile"]["fastest"]) == ("2", 20)
+    others = list(zip(*(view["marks"]["columns"][f"knob.{name}"][20:] for name in shared), strict=True))
+    for place, (name, value) in enumerate([(name, float(one["value"])) for name, one in shared.items()]):
+        part = sum(row[place] == value for row in others) / len(others)
+        assert shared[name]["others"] == pytest.approx(part)
+    assert "The 20 fastest share what most others lack: tile 2 (all of them, " in page.words
+    assert " and unroll 4 (all of them, " in page.words
+
+
+def test_nothing_is_shared_where_it_is_by_chance(filled, look):
+    page, view = look(filled(300))
+    assert view["importance"]["shared"] == [] and "fastest share" not in page.words
+    _, view = look(filled(60, by_tile, sketch="few"), sketch="few.1")
+    assert view["importance"]["fastest"] == 6 and view["importance"]["shared"] == []
+
+
+def test_the_best_values_are_told_where_one_is_certain(filled, look):
+    page, _ = look(filled(200, by_tile))
+    assert "Best at" in page.words and page.words.count("not certain") == 3
+    page, _ = look(filled(100, sketch="flat", seed=3), sketch="flat.1")
+    assert "Best at" not in page.words and "not certain" not in page.words
+
+
+def test_what_is_chosen_is_taken_back_one_by_one(filled, look):
+    path = filled(20, by_tile, fails=2)
+    page, _ = look(path, job=1, status="ok", time="1..3", **{"knob.tile": "2"})
+    assert "time 1..3 ms ✕" in page.words and "tile 2 ✕" in page.words and "ok ✕" in page.words
+    links = {tag["aria-label"]: tag["href"] for tag in page.of("a") if "aria-label" in tag}
+    of_job, of_status = links["Trials of all jobs"], links["No more only ok"]
+    assert "job=" not in of_job and "time=1..3" in of_job and "status=ok" in of_job
+    assert "job=1" in of_status and "time=1..3" in of_status and "status=" not in of_status
+    assert "job=1" in links["Take back the range of time"]
+    assert "Clear the ranges" in page.words
+    kept = [link for link in page.links() if "job=1" in link and "status=ok" in link]
+    assert [link for link in kept if "time=" not in link and "knob." not in link]
+    assert "Drag along an axis" in page.words and "Tap a value" in page.words  # whatever is chosen
+    page, _ = look(path, job=1)
+    assert "Clear the ranges" not in page.words and "Drag along an axis" in page.words
+
+
+def test_an_axis_of_times_ends_before_the_slowest_few():
+    times_s = [1e-3 * (1 + 0.001 * n) for n in range(99)] + [1.0]
+    for column, values in ((TIME, times_s), (PREDICTED, times_s), (GFLOPS, [1e6 / value for value in times_s])):
+        axis = column.axis(values, None)
+        assert isinstance(axis.scale, CutScale) and axis.scale.is_log
+        places = [axis.scale.place(value) for value in values]
+        assert max(places[:99]) - min(places[:99]) > 0.9  # one that is far off takes no room from them
+        assert places[99] == (0.0 if column is GFLOPS else 1.0)
+        for ticks in (axis.scale.ticks(8), axis.scale.ticks_within(33)):
+            [word] = [tick for tick in ticks if tick.text == "slower"]
+            assert word.place == places[99] and len(ticks) > 2
+    for near in (times_s[:99], times_s[60:], [None, *times_s[:70]]):
+        assert not isinstance(TIME.axis(near, None).scale, CutScale)
+    assert not isinstance(knob_column("tile").axis(times_s, None).scale, CutScale)
+
+
+def test_moments_are_no_ranges(filled, look, client, kit):
+    path = filled(9)
+    page, view = look(path, x="created", sort="created")
+    assert not page.of("input", name="created") and "1970" not in page.words
+    [column] = [column for column in view["columns"] if column["name"] == "created"]
+    assert not column["is_brushable"]
+    query = {"target": kit.target().key, "created": "1.."}
+    kit.problem(client.get("/v1/pages" + path, params=query), "invalid-request", 422)
 
 
 @pytest.mark.parametrize(("count", "fails"), [(0, 0), (1, 0), (1, 1), (9, 9)])
@@ -291,7 +420,7 @@ def test_what_a_form_sends_empty_chooses_nothing(filled, look):
     empty = dict.fromkeys(("job", "time", "gflops", "trial", "knob.tile", "sketch"), "")
     page, view = look(path, **empty)
     assert view["shown"] == 9 and view["asked"]["knobs"] == {} and view["asked"]["job"] is None
-    assert "Take back all" not in page.words
+    assert "Clear the ranges" not in page.words
 
 
 def test_what_is_not_known(filled, client, kit):
@@ -340,6 +469,21 @@ def test_predictions_are_those_of_the_newest_model(one, kit, shown_client, monke
     assert view["importance"]["model"] == "snapshot 7"
     for knob in view["importance"]["knobs"]:
         assert knob["model_share"] == pytest.approx(knob["share"])  # the same but for a factor
+
+
+def test_it_says_where_the_cost_model_sees_far_more(filled, look, monkeypatch):
+    from tunewright.api.dashboard.task import importance
+    from tunewright.tuner.explain.calibration import Predictions
+
+    def predictions(store, task, target, lines):
+        return Predictions("snapshot 7", {line.id: 1e-3 * dict(line.schedule.values)["unroll"] for line in lines})
+
+    monkeypatch.setattr(importance, "predictions", predictions)
+    page, _ = look(filled(200, by_tile))
+    assert "By the cost model unroll explains far more, 9" in page.words and "or the model is wrong here." in page.words
+    monkeypatch.setattr(importance, "FAR_ABOVE", 1.0)
+    page, _ = look(filled(100, by_tile, sketch="other"), sketch="other.1")
+    assert "explains far more" not in page.words
 
 
 @pytest.mark.parametrize(

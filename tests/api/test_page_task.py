@@ -42,6 +42,8 @@ def test_it_says_why_the_winner_won(one, look, kit):
     assert begin in page.words and "nothing has confirmed yet" in page.words
     assert "The default takes 2.00 ms° (1.98 ms to 2.02 ms): that is 2.00x° as fast." in page.words
     assert "Differences from the default" in page.words
+    assert "These are differences, of which some may do nothing: which knob matters?" in page.words
+    assert f"{made.path()}/trials?target={kit.target().key}" in page.links()
     assert "It reaches" in page.words and "FLOP/s" in page.words
     assert "compared with the reference" in page.words and "0.0001 is tolerated" in page.words
     assert view["best"]["schedule"]["key"] == made.schedules[0].key
