@@ -24,6 +24,23 @@ KEPT = """() => Object.fromEntries([...document.querySelectorAll("figure.brushed
 ]))"""
 """Figure -> how many of its marks are kept."""
 
+STRONG = """() => [...document.querySelectorAll("figure.brushed canvas")].map((canvas) => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let strong = 0;
+  for (let n = 0; n < data.length; n += 4) {
+    const colours = data.slice(n, n + 3);
+    if (data[n + 3] > 128 && Math.max(...colours) - Math.min(...colours) > 60) strong += 1;
+  }
+  return strong;
+})"""
+"""Of each figure the pixels of marks in a strong colour."""
+
+CHOICES = """() => {
+  const pick = document.querySelector("figure.parallel .pick[data-values]");
+  return [pick.dataset.column, +pick.dataset.place, pick.dataset.values.split(" ")];
+}"""
+"""The first axis of choices: its column, where it is from left to right, and the choices."""
+
 FRAME = """() => new Promise((done) => {
   const begin = performance.now();
   requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begin)));
@@ -94,6 +111,69 @@ def test_a_box_over_the_dots_chooses_of_both_axes(show: Show, shown: Shown) -> N
     assert re.fullmatch(r"\.\.\d+", found["trial"][0])
     assert 0 < listed(page) < everything
     assert page.locator("figure.scatter .chosen").is_visible()
+
+
+def test_a_range_of_a_whole_axis_is_none(show: Show, shown: Shown) -> None:
+    """Not even one without those that failed."""
+    page = explored(show, shown)
+    everything = listed(page)
+    drag(page, "parallel", (1.0, 1.0), (1.0, 0.0))
+    page.mouse.up()
+    page.evaluate(FRAME)
+    assert "time" not in query(page) and page.locator("#ranges [name=time]").input_value() == ""
+    assert listed(page) == everything == page.evaluate(KEPT)["parallel"]
+
+
+def test_a_tap_chooses_a_value(show: Show, shown: Shown) -> None:
+    page = explored(show, shown, has_touch=True)
+    expect(page.locator(".by-finger")).to_be_visible()
+    expect(page.locator(".by-mouse")).to_be_hidden()
+    everything = listed(page)
+    column, place, choices = page.evaluate(CHOICES)
+    drawing = page.locator("figure.parallel.brushed .ink")
+    drawing.scroll_into_view_if_needed()
+
+    def tap(number: int) -> None:
+        box = drawing.bounding_box()
+        assert box is not None
+        up = (number + 0.5) / len(choices)
+        page.touchscreen.tap(box["x"] + place * box["width"], box["y"] + (1 - up) * box["height"])
+
+    for number in (0, len(choices) - 1):  # the second in the place of the first
+        tap(number)
+        expect(page.locator("#marks .choices code")).to_have_text(column.removeprefix("knob."))
+        assert query(page)[column] == [choices[number]]
+        expect(page.locator("#marks .choices a").first).to_contain_text(f" {choices[number]} ")
+        assert 0 < listed(page) < everything
+    tap(len(choices) - 1)  # takes it back
+    expect(page.locator("#trials strong").first).to_have_text(f"{everything:,}")
+    assert column not in query(page)
+
+
+def test_what_is_left_out_stays_faint(show: Show, shown: Shown) -> None:
+    """However many lines lie above each other."""
+    page = explored(show, shown, "&trial=999999..")
+    assert page.evaluate(KEPT) == {"parallel": 0, "scatter": 0}
+    assert page.evaluate(STRONG) == [0, 0]
+    page = explored(show, shown)
+    assert min(page.evaluate(STRONG)) > 0
+
+
+def test_a_pointer_over_nothing_does_no_harm(show: Show, shown: Shown) -> None:
+    """Where no trial is drawn, and then some are."""
+    page, seen = show(shown.paths["task"].replace("?", "/trials?") + "&status=voided")
+    settled(page)
+    scatter = page.locator("figure.scatter.brushed")
+    assert scatter.locator(".marks").count() == 0
+    scatter.hover()
+    page.evaluate(FRAME)
+    page.locator("#ranges [name=status][value=ok]").check()
+    expect(scatter.locator("canvas")).to_be_visible()
+    drag(page, "parallel", (1.0, 0.995), (1.0, 0.7))
+    page.evaluate(FRAME)
+    assert 0 < page.evaluate(KEPT)["parallel"] < listed(page)
+    page.mouse.up()
+    assert not seen.faults
 
 
 def test_what_is_drawn_is_what_is_printed(show: Show, shown: Shown) -> None:
