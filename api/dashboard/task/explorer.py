@@ -68,7 +68,7 @@ DRAWN_AT_RANDOM, DRAWN_FASTEST = 1600, 400
 MOST_AXES = 10
 """Knobs that have an axis."""
 
-ROWS = 12
+ROWS = 10
 """Trials on one page."""
 
 _SAMPLE_CURSOR = re.compile(r"sample ([0-9]{1,5})", re.ASCII)
