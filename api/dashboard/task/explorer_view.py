@@ -17,8 +17,8 @@ from ..page_query import PageQuery
 from ..views import LONGEST, TargetName, Text
 from .columns import KNOB, LONGEST_RANGE, RANGED, ValueRange
 from .importance import ImportanceShown
-from .page import JobName
 from .schedules import TaskHead, TrialBrief
+from .view import JobName
 
 RangeText = Annotated[str, Field(max_length=LONGEST_RANGE)]
 
