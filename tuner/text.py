@@ -229,6 +229,11 @@ def share(part: float | None) -> str:
     return "-" if part is None else f"{100 * part:z.1f}%"
 
 
+def small_share(part: float | None) -> str:
+    """A part of one that may be small, e.g. "0.042%"."""
+    return share(part) if part is None or part >= 0.1 else f"{100 * part:.2g}%"
+
+
 def faster(expected: float | None) -> str:
     """An expected gain, of which 0.03 is 3%, e.g. "3.0% faster"."""
     if expected is None or expected < 1:
@@ -302,6 +307,17 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def about(seconds: float) -> str:
+    """A duration that was not measured but is expected, e.g. "about 25 min" or "90 s"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    if minutes <= 90:
+        return f"about {round(minutes) if minutes < 10 else 5 * round(minutes / 5)} min"
+    hours = round(minutes / 60)
+    return f"about {hours} h" if hours <= 48 else f"about {round(hours / 24)} days"
 
 
 def search_time(seconds: float, most_s: float | None, before_s: float = 0.0) -> str:

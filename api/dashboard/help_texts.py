@@ -20,8 +20,8 @@ _TEXTS = {
     "task: 95% is right, less is too sure of itself. It is counted on tasks that the model has not learned from.",
     "curve of a job": "How the speed-up went from the begin of the job to its end; the dashes are 1. It is of the "
     "times of trials, which the search goes by.",
-    "curve of a task": "How many times as fast as by default the task was, as the job went on; the figure at the "
-    "curve is the highest point of it. The curve is of trials of this job, the gain below it what the table has.",
+    "curve of a task": "How many times as fast as by default the task was, as the job went on. The curve is of trials "
+    "of this job, the gain below it what the table has; the border is thick where most is expected of more trials.",
     "default time": "How long one run of the task takes on the schedule that its sketch prefers without any "
     "measurement. It is timed in turn with the best, in fresh processes, and before that as a trial like the others.",
     "devices": "Processors and GPUs that candidates are timed on, one at a time on each. Tuner processes tell theirs "
@@ -30,10 +30,6 @@ _TEXTS = {
     "so what holds up both alike does no harm.",
     "error of a trial": "The largest error of the outputs beside the reference, as a part of the largest magnitude. "
     "It is computed before the schedule is timed, on made-up inputs.",
-    "expected of more": "How much faster more searching should make the model, by how fast its tasks improved. It is "
-    "an estimate by the search itself, not a measurement.",
-    "expected of the rest": "How much faster the rest of the budget should make the model. It is an estimate by the "
-    "search itself, of how fast its tasks improved, not a measurement.",
     "failed trials": "Candidates that did not compile, computed something wrong, or did not end well. They are data: "
     "the search learns from them, and nothing of them is ever used.",
     "first pick": "The speed of the schedule that a model ranks first, as a part of that of the fastest of all. It "
@@ -56,6 +52,9 @@ _TEXTS = {
     "if that is no worse than what it stands on, on tasks that it has not learned from.",
     "marked trials": "Trials whose own time has the mark ~: its samples lie too far apart, or what it was timed "
     "beside was held up. That can be so on a machine that looks quiet.",
+    "more expected": "How much faster more searching should make the model: the rest of the budget while it searches, "
+    "and for as long again afterwards. It is an estimate by the search itself, of how fast its tasks improved, not a "
+    "measurement.",
     "new trials": "Trials that no snapshot in use has learned from. They are counted in the database, of all kinds "
     "of targets.",
     "of what is allowed": "How near the best schedule is to the arithmetic or the bandwidth that limits it. "
@@ -133,8 +132,9 @@ _TEXTS = {
     "mean of the processes by how long each was there.",
     "waiting": "Jobs that no process has taken yet. They are counted in the queue, and the time is that of the one "
     "that waits longest.",
-    "worth more time": "Whether more searching should bring 1% or more. It is an estimate by the search itself, of "
-    "how fast its tasks improved.",
+    "worth more time": "Whether more searching should bring 1% or more, and a minute of it 0.05% or more: less is "
+    "little. It is an estimate by the search itself, of how fast its tasks improved, and can't be told where the "
+    "trials that it goes by are noisy.",
 }
 
 

@@ -174,16 +174,14 @@ def _clock(seconds: float | None) -> str:
     return "-" if seconds is None else text.clock(seconds)
 
 
+def _about(seconds: float | None) -> str:
+    """A duration that is expected, e.g. "about 2 h"; `clock` is for those that were measured."""
+    return "-" if seconds is None else text.about(seconds)
+
+
 def _seconds(seconds: float | None) -> str:
     """A short duration, e.g. "1.49 s" or "250 ms"."""
     return text.duration(None if seconds is None else 1e3 * seconds)
-
-
-def _small_share(part: float | None) -> str:
-    """A part of one that may be small, e.g. "0.042%"."""
-    if part is None or part >= 0.1:
-        return text.share(part)
-    return f"{100 * part:.2g}%"
 
 
 def _ago(moment: datetime) -> str:
@@ -244,8 +242,9 @@ _templates.filters |= {
     "ms": text.duration,  # milliseconds in the unit that suits them
     "seconds": _seconds,
     "clock": _clock,
+    "about": _about,  # 7300 | about -> about 2 h
     "share": text.share,  # 0.123 -> 12.3%
-    "small_share": _small_share,
+    "small_share": text.small_share,
     "percent": text.percent,  # 0.02 -> 2%
     "faster": text.faster,  # 0.03 -> 3.0% faster
     "change": text.change,  # 0.7 -> -30%

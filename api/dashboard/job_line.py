@@ -1,7 +1,7 @@
 """JobLine: a job in a list, with what the rest of its search is expected to bring.
 
 From it alone one tells which job is worth stopping: `remaining_gain` is what is left to be had, `minute_gain` what a
-minute of it costs, and `outlook` what to make of both.
+minute of it brings, and `outlook` what to make of both: see `Outlook.of`, by which all pages judge.
 """
 
 from __future__ import annotations
@@ -36,7 +36,25 @@ class Outlook(StrEnum):
 
     LITTLE = "little"  # hardly worth its time
     SOME = "some"
+    NOISY = "noisy"  # the machine was too busy to tell: trials differ by more than what is left to be had
     UNKNOWN = "unknown"
+
+    @staticmethod
+    def of(gain: float | None, minute_gain: float | None, noise: str) -> Outlook:
+        """What to make of an expected gain, of which a minute brings `minute_gain`, after times that are so noisy."""
+        if gain is None:
+            return Outlook.UNKNOWN
+        if noise:
+            return Outlook.NOISY
+        is_slow = minute_gain is not None and minute_gain < LITTLE_MINUTE_GAIN
+        return Outlook.LITTLE if gain < LITTLE_GAIN or is_slow else Outlook.SOME
+
+
+OUTLOOKS = {
+    Outlook.LITTLE: "little more to expect",
+    Outlook.NOISY: "too noisy to tell what more to expect",
+}
+"""These in words, where a number alone would mislead."""
 
 
 class JobLine(Answer):
@@ -98,6 +116,11 @@ class JobLine(Answer):
         return self.is_finished or is_out_of_time(self.state, self.outcome)
 
     @property
+    def outlook_text(self) -> str:
+        """What to make of the rest of its search, for people; empty where that needs no word."""
+        return OUTLOOKS.get(self.outlook, "")
+
+    @property
     def result_text(self) -> str:
         """Its state for people; where it succeeded or is out of time, its outcome."""
         return verdict(self.state, self.outcome)
@@ -109,9 +132,15 @@ def forecast_of_rest(job: Job) -> tuple[float | None, float | None, float | None
     """
     progress = standing(job)
     left_s, gain = values.number(progress, "left_s"), values.number(progress, "remaining_gain")
-    if left_s is None or gain is None or left_s < MINUTE_S:
-        return left_s, gain, None
-    return left_s, gain, (1.0 + gain) ** (MINUTE_S / left_s) - 1.0
+    return left_s, gain, gain_of_minute(gain, left_s)
+
+
+def gain_of_minute(gain: float | None, seconds: float | None) -> float | None:
+    """What a minute brings on the average of a gain in so many seconds; None where they are less, or not known."""
+    if gain is None or seconds is None or seconds < MINUTE_S:
+        return None
+    rate: float = (1.0 + gain) ** (MINUTE_S / seconds)
+    return rate - 1.0
 
 
 def line_of(job: Job, targets: Mapping[str, str], owners: Mapping[str, str]) -> JobLine:
@@ -119,17 +148,13 @@ def line_of(job: Job, targets: Mapping[str, str], owners: Mapping[str, str]) -> 
     key = job.spec.target_key
     gain = ModelGain.of_job(job.progress, job.result)
     left_s, remaining_gain, minute_gain = forecast_of_rest(job)
-    outlook = Outlook.UNKNOWN
-    if remaining_gain is not None:
-        is_slow = minute_gain is not None and minute_gain < LITTLE_MINUTE_GAIN
-        outlook = Outlook.LITTLE if remaining_gain < LITTLE_GAIN or is_slow else Outlook.SOME
     return JobLine.show(
         job,
         gain,
         left_s=left_s,
         remaining_gain=remaining_gain,
         minute_gain=minute_gain,
-        outlook=outlook,
+        outlook=Outlook.of(remaining_gain, minute_gain, gain.noise),
         model=job.spec.model_sha256,
         tags=list(job.tags),
         owner=owner_of(job, owners),

@@ -155,7 +155,7 @@ def test_the_twin_says_what_the_page_says(one, client, kit, queue):
     assert view["asked"]["state"] == ["running", "queued"]
     assert view["counts"]["queued"] == 1
     text = client.get("/", params={"state": ["running", "queued"]}).text
-    for said in ("40 of 100", "1.62x", "10:00", "5.0%", "0.49% a minute", "host-1:77"):
+    for said in ("40 of 100", "1.62x", "about 10 min", "5.0%", "0.49% a minute", "host-1:77"):
         assert said in text, said
     assert 'href="/v1/pages/jobs?state=running&amp;state=queued' in text
 
@@ -207,7 +207,7 @@ def test_of_less_than_a_minute_there_is_no_gain_a_minute(one, client, kit, queue
     jobs = {job["id"]: job for job in client.get("/v1/pages/jobs", params={"sort": "gain"}).json()["jobs"]}
     assert list(jobs) == [ids["b"], ids["a"], ids["c"]]
     assert [jobs[ids[label]]["minute_gain"] for label in "ab"] == [None, pytest.approx(0.01)]
-    assert "by trials" in client.get(f"/jobs/{ids['a']}").text
+    assert "of the rest of its budget</small>" in client.get(f"/jobs/{ids['a']}").text
 
 
 def test_jobs_in_order_of_what_they_bring(one, client, kit, queue):

@@ -92,7 +92,7 @@ def test_what_runs_is_shown_with_its_curve(one, run, look):
     assert view["curves"][str(lease.job_id)] == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])
     lines = page.of("svg", role="img", **{"class": "sparkline"})
     assert [line["aria-label"] for line in lines] == ["speed-up: from 1.00x to 1.40x"] * 2  # the card, and the row
-    assert "Running now" in page.words and "1:30 left" in page.words
+    assert "Running now" in page.words and "90 s left" in page.words
 
 
 def test_what_became_slower_is_told_with_the_way_there(one, run, look, kit):
@@ -105,8 +105,9 @@ def test_what_became_slower_is_told_with_the_way_there(one, run, look, kit):
         (lease.job_id, 1.0, 1.5),
         (lease.job_id, None, None),
     ]
-    assert "1.00 ms → 1.50 ms (1.50x as long)" in page.words and "&lt;b&gt;net&lt;/b&gt;" in page.source
+    assert "1.00 ms → 1.50 ms (1.50x as long): why in job" in page.words and "&lt;b&gt;net&lt;/b&gt;" in page.source
     assert f"/tasks/{kit.task(8).key}?target={kit.target().key}" in page.links()
+    assert page.links().count(f"/compare?job={lease.job_id}") == 2
 
 
 def test_jobs_can_be_chosen_to_compare(one, run, look):

@@ -141,7 +141,7 @@ def test_a_page_tells_what_an_upgrade_did(one, client, kit):
     page = whole(client.get(f"/jobs/{job['id']}")).source
     settings = whole(client.get(f"/jobs/{job['id']}?tab=settings")).source
     assert "nothing is searched: the best 5 of each stale task are timed again" in settings
-    assert "Expected of more budget" not in page and "What more time would bring" not in page
+    assert "More expected" not in page and "What more time would bring" not in page
     one.store.jobs.finish(
         one.store.jobs.lease([kit.target().key], "h"), JobState.SUCCEEDED, result=report(job["id"], keys, kit).to_json()
     )

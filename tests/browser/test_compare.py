@@ -25,7 +25,7 @@ def test_the_keyboard_leads_from_a_job_to_its_comparison(shown: Shown, show: Sho
     """With the job before it of its model; and on to another by its number."""
     first, second = shown.compared
     page, _ = show(f"/jobs/{second}")
-    page.get_by_role("link", name="Compare", exact=True).focus()
+    page.get_by_role("link", name=f"Compare with job {first}", exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text(f"Job {second} since job {first}")
     page.get_by_label("Compare with job").focus()

@@ -120,7 +120,7 @@ WIDEST = {
     "State": ["paused, minutes over: too noisy to tell"],
     "Trials": ["12,345 of 100,000 trials"],
     "Speed-up": ["~12.62x\N{DEGREE SIGN}", "by its tasks, 12.09x to 12.24x"],
-    "Time left": ["1:23:45", "1:59:59 spent"],
+    "Time left": ["about 85 min", "1:59:59 spent"],
     "More expected": ["12.3%", "0.05% a minute", "little more to expect"],
     "Tuner": ["build-machine-7:28725"],
     "Changed": ["12 min ago"],

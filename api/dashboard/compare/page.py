@@ -14,7 +14,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from markupsafe import Markup
 
-from tunewright.db.job import Job, JobState
+from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.tuner.explain.comparison import TimeChange, TimeFinding, run_change
 from tunewright.tuner.search.regression import OF_TIMES
@@ -22,13 +22,13 @@ from tunewright.tuner.text import change, dims_text, duration, limits, ratio, ra
 
 from ...http.problems import ProblemKind, invalid
 from ...http.routes.jobs import of_job
-from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep
 from ..drawing.bars import Bar, bars
 from ..drawing.figure import Figure
 from ..html import job_url
 from ..job.charts import ABSCISSAS, SPEEDUP, curve_series
 from ..job.curves import Abscissa, model_curve
+from ..job.earlier import earlier_job
 from ..job.history import Histories, histories_of
 from ..job.tasks import total_ms
 from ..job.view import Settings
@@ -49,8 +49,6 @@ MOST_FLAGGED = 8
 MOST_VALUES = 3
 """Different values of a version among the tasks of one job that are told."""
 
-EARLIER = 20
-"""Jobs before one of the same model that are looked at for one of the same sizes."""
 
 # Charts
 
@@ -171,7 +169,7 @@ def _sides(store: Store, histories: Histories, jobs: Sequence[Job], against: Com
         return load_sides(store, histories, jobs), ""
     [job] = jobs
     if against is CompareWith.PREVIOUS:
-        previous = _previous(store, job)
+        previous = earlier_job(store, job)
         sides = load_sides(store, histories, [job] if previous is None else [previous, job])
         return sides, "" if previous else "no job before it of the same model, sizes and target has succeeded"
     [side] = load_sides(store, histories, jobs)
@@ -182,20 +180,6 @@ def _sides(store: Store, histories: Histories, jobs: Sequence[Job], against: Com
     if not job.spec.retimed:
         return [side], "it did not time stale tasks again: what was known before it began is not kept"
     return [before_retiming(store, side), side], ""
-
-
-def _previous(store: Store, job: Job) -> Job | None:
-    """The newest job before one that succeeded with the same model, sizes and target; None where there is none."""
-    if not job.spec.model_sha256:
-        return None
-    earlier = store.jobs.list(
-        [JobState.SUCCEEDED],
-        model_sha256=job.spec.model_sha256,
-        target_key=job.spec.target_key,
-        before_id=job.id,
-        limit=EARLIER,
-    )
-    return next((other for other in earlier if dims_of(other) == dims_of(job)), None)
 
 
 def _compared(

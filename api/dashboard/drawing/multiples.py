@@ -19,8 +19,6 @@ HEIGHT_PX = 44
 """Of a curve."""
 
 _FREE = 0.12  # of the height of each, free at its upper end
-_LABEL = 0.3  # of the width: what a label takes
-_INSET_PX = 11  # from the edge of a curve to the foot of a label at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +30,15 @@ class Multiple:
     figure: str
     notes: Sequence[str] = ()
     href: str | None = None
+    is_most: bool = False  # whether it stands out
 
 
 def multiples(title: str, entries: Sequence[Multiple], x: AxisSpec, y: AxisSpec, *, until: float) -> Markup:
     """The charts as a list, in the order given. Each reaches from where `x` begins to `until`."""
     across = scale([until], x)
-    charts = [element("li", {}, *_chart(entry, across, x, y)) for entry in entries]
+    charts = [
+        element("li", {"class": "most" if entry.is_most else None}, *_chart(entry, across, x, y)) for entry in entries
+    ]
     return element("ul", {"class": "multiples", "aria-label": title}, *charts)
 
 
@@ -53,17 +54,14 @@ def _chart(entry: Multiple, across: Scale, x: AxisSpec, y: AxisSpec) -> list[Mar
 
 
 def _curve(name: str, points: Sequence[Point], across: Scale, x: AxisSpec, y: AxisSpec) -> Markup:
-    """The curve on a scale of its own, whose ends are written at its edge."""
+    """The curve on a scale of its own."""
     words, parts = "No time is known.", [text("label", 0, HEIGHT_PX / 2 + 4, "no time is known")]
     if points:
         up = scale([point.y for point in points], y, _FREE)
         frame = Frame(across, up, x.label, y.label, HEIGHT_PX)
         ends = [point.text or value_text(point.y, y.unit) for point in (points[0], points[-1])]
         words = f"{y.label}, against {x.label}: from {ends[0]} to {ends[1]}."
-        top = max(points, key=lambda point: point.y)
         parts = [frame.data_area(_steps(frame, points))]
-        if len(points) > 1:
-            parts.append(_label(frame, top, top.text or value_text(top.y, y.unit)))
     floor: Attributes = {"class": "axis", "x2": "100%", "y1": HEIGHT_PX, "y2": HEIGHT_PX}
     about = element("title", {}, name), element("desc", {}, words)
     shape: Attributes = {"role": "img", "width": "100%", "height": HEIGHT_PX}
@@ -76,12 +74,3 @@ def _steps(frame: Frame, points: Sequence[Point]) -> Markup:
     d = "M{} {}".format(*places[0]) + "".join(f"H{to_x}V{to_y}" for to_x, to_y in places[1:])
     whole = path("line series-0", f"{d}H{GRID}")
     return join([whole, element("g", {"class": "series-0"}, path("dot", dot(*places[-1])))])
-
-
-def _label(frame: Frame, top: Point, words: str) -> Markup:
-    """How high the curve comes: before its last rise, or below its end where that rise was early."""
-    _, top_px = frame.spot(top.x, top.y)
-    if frame.x.place(top.x) > _LABEL:
-        return text("label halo", 0, top_px + _INSET_PX, words)
-    shape: Attributes = {"class": "label halo", "text-anchor": "end", "x": "100%", "y": top_px + _INSET_PX + 3}
-    return element("text", shape, words)

@@ -131,4 +131,5 @@ def _multiple(view: JobPage, task: TaskLine, curve: Curve | None) -> Multiple:
         figure=mark_trial(mark_noise(figure, task.noise), not task.is_confirmed),
         notes=[note for note in notes if note],
         href=_url(view, task.key),
+        is_most=task.reason is Reason.MOST and not view.settings.retimed,
     )

@@ -15,10 +15,10 @@ from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
 from tunewright.tuner.search.view import CLEAR_GAIN
-from tunewright.tuner.text import faster, is_certain, mark_noise, mark_trial
+from tunewright.tuner.text import about, faster, is_certain, mark_noise, mark_trial, small_share
 
 from ...http.schemas.base import Answer
-from ..job_line import LITTLE_GAIN, JobLine, Outlook
+from ..job_line import JobLine, Outlook, gain_of_minute
 from ..views import LongText, Text
 from .history import JobHistory
 from .tasks import Latency, ModelRun, TaskLine, TaskSort, sort_tasks, total_ms
@@ -45,6 +45,12 @@ class Prospect(Answer):
     def again(self) -> str:
         """For how long more, in words."""
         return again_words(MINUTE_S if self.again_s is None else self.again_s)
+
+    @property
+    def again_timed(self) -> str:
+        """The same with how long that is, where it is not said."""
+        is_long = self.again_s is not None and self.again_s > MINUTE_S
+        return f"{self.again} ({about(self.again_s)})" if is_long and self.again_s else self.again
 
     @property
     def ending(self) -> str:
@@ -90,6 +96,7 @@ class Answered(StrEnum):
     PARTLY = "partly"
     MAYBE = "maybe"
     OPEN = "not yet"  # nothing that would tell is known so far
+    UNTOLD = "can't be told"  # what would tell was taken while the machine was too busy
 
 
 class Verdict(Answer):
@@ -117,15 +124,15 @@ def forecast_of(job: Job, history: JobHistory) -> Mapping[str, Any] | None:
     return next((data for data in told if values.number(data, "again_gain") is not None), None)
 
 
-def prospect_of(progress: Mapping[str, Any] | None, gain: float | None, ended_by: SearchEnd | None) -> Prospect:
-    """What more budget would bring."""
-    outlook = Outlook.UNKNOWN
-    if gain is not None:
-        outlook = Outlook.LITTLE if gain < LITTLE_GAIN else Outlook.SOME
+def prospect_of(
+    progress: Mapping[str, Any] | None, gain: float | None, ended_by: SearchEnd | None, noise: str
+) -> Prospect:
+    """What more budget would bring, after times that are so noisy."""
     spent_s = values.number(progress, "spent_s")
+    again_s = None if spent_s is None else max(spent_s, MINUTE_S)
     return Prospect(
-        outlook=outlook,
-        again_s=None if spent_s is None else max(spent_s, MINUTE_S),
+        outlook=Outlook.of(gain, gain_of_minute(gain, again_s), "" if ended_by is SearchEnd.EXHAUSTED else noise),
+        again_s=again_s,
         again_gain=gain,
         ended_by=ended_by,
     )
@@ -157,17 +164,39 @@ def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis)
     again = f"make {it} {faster(prospect.again_gain)}"
     is_little = prospect.outlook is Outlook.LITTLE
     if job.is_searched:
-        more = f"By its trials, searching for {prospect.again} was expected to {again}"
-        if run.is_kept:
-            why = "what its trials promised so far made the whole model no faster"
-            more += ". What they promised so far made the whole model no faster, so that may not either."
-            return Worth(answer=Answered.NO if is_little else Answered.MAYBE, why=why, more=more)
-        more += f": {_way_on(job, is_little=is_little)}."
-    elif job.remaining_gain is not None:
+        return _worth_afterwards(job, run, prospect, again)
+    if job.remaining_gain is not None:
         return _worth_of_rest(job, it, f"{prospect.again.capitalize()} would {again}.")
-    else:
-        more = ""
-    return Worth(answer=Answered.NO if is_little else Answered.YES, why=f"{prospect.again} should {again}", more=more)
+    if prospect.outlook is Outlook.NOISY:
+        return _untold(job, f"{prospect.again.capitalize()} should {again}")
+    return Worth(
+        answer=Answered.NO if is_little else Answered.YES, why=f"{prospect.again_timed} should {again}", more=""
+    )
+
+
+def _worth_afterwards(job: JobLine, run: Latency, prospect: Prospect, again: str) -> Worth:
+    """The answer once the search is over."""
+    more = f"By its trials, searching for {prospect.again} was expected to {again}"
+    is_little = prospect.outlook is Outlook.LITTLE
+    if prospect.outlook is Outlook.NOISY:
+        return _untold(job, more)
+    if run.is_kept:
+        why = "what its trials promised so far made the whole model no faster"
+        more += ". What they promised so far made the whole model no faster, so that may not either."
+        return Worth(answer=Answered.NO if is_little else Answered.MAYBE, why=why, more=more)
+    why = f"{prospect.again_timed} should {again}"
+    more += f": {_way_on(job, is_little=is_little)}."
+    return Worth(answer=Answered.NO if is_little else Answered.YES, why=why, more=more)
+
+
+def _untold(job: JobLine, forecast: str) -> Worth:
+    """The answer where the machine was too busy for the trials that a forecast goes by."""
+    then = "run the job again" if job.is_finished else "go on with it" if job.is_searched else "let it go on"
+    more = f"{forecast}. That can't be relied on, as it goes by trials on a machine that was too busy: {job.noise}."
+    if job.is_searched:
+        more += f" {_way_on(job, is_little=False).capitalize()}."
+    why = f"the machine is too busy for what its trials promise: {then} when it is quiet"
+    return Worth(answer=Answered.UNTOLD, why=why, more=more)
 
 
 def _way_on(job: JobLine, *, is_little: bool) -> str:
@@ -181,10 +210,16 @@ def _way_on(job: JobLine, *, is_little: bool) -> str:
 
 def _worth_of_rest(job: JobLine, it: str, again: str) -> Worth:
     """The answer while a job searches and tells what the rest of its budget brings."""
-    rest = f"make {it} {faster(job.remaining_gain)}"
-    more, why = f"The rest of its budget is expected to {rest}", f"the rest of its budget should {rest}"
+    gain = f"make {it} {faster(job.remaining_gain)}"
+    more = f"The rest of its budget is expected to {gain}"
+    if job.outlook is Outlook.NOISY:
+        return _untold(job, more)
+    left = f", {about(job.left_s)}," if job.left_s else ""
+    why = f"the rest of its budget{left} should {gain}"
     if job.outlook is not Outlook.LITTLE:
         return Worth(answer=Answered.YES, why=why, more=f"{more}. {again}")
+    if job.minute_gain is not None:
+        why += f", {small_share(job.minute_gain)} a minute"
     more += f": little more to expect. Cancelled, it keeps what it found. {again}"
     return Worth(answer=Answered.NO, why=f"{why}; cancelled, it keeps what it found", more=more)
 
@@ -196,7 +231,8 @@ def trust_verdict(job: JobLine, run: Latency) -> Verdict:
             return Verdict(answer=Answered.NO, why="no speed-up is known")
         return Verdict(answer=Answered.OPEN, why="no speed-up is known so far")
     if run.noise:
-        return Verdict(answer=Answered.NO, why=f"the machine was too busy: {run.noise}")
+        but = "its interval is clear of 1, but " if is_certain(run.speedup_interval) else ""
+        return Verdict(answer=Answered.NO, why=f"{but}the machine was too busy: {run.noise}")
     if run.of is GainBasis.TRIALS:
         if job.is_finished:
             return Verdict(answer=Answered.NO, why="it is by trials alone: nothing was timed side by side")
@@ -219,9 +255,14 @@ def trust_verdict(job: JobLine, run: Latency) -> Verdict:
 
 
 def time_parts(tasks: Sequence[TaskLine], run: ModelRun) -> list[Part]:
-    """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest."""
+    """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest.
+
+    The heaviest by default come first: that stays as it is while tasks become faster, and so do colours and numbers.
+    """
     besides = _remainder(run)
     used = [task for task in tasks if task.before_ms != 0 or task.after_ms != 0]
+    if all(task.before_ms is not None for task in used):
+        used.sort(key=lambda task: -(task.before_ms or 0.0))
     most = PARTS - len(besides)
     parts = [
         Part.show(task, name=task.op, is_tried=not task.is_confirmed, is_default_tried=_is_default_tried([task]))

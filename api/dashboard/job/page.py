@@ -34,6 +34,7 @@ from ..page import add_page
 from .charts import job_charts
 from .cost_model import ask_models, job_models
 from .curves import model_curve, task_curves
+from .earlier import earlier_job
 from .history import Histories, JobHistory, failure_lines, histories_of, listed_kinds, log_lines
 from .machine import machine_view
 from .model import GraphRun, ModelGraph, model_graph, named_ops, stored_graph
@@ -118,12 +119,13 @@ def job_page(
     log, next_before = log_lines(history.events, ops, query.before, query.kind)
     fallback = job.result.get("fallback") if job.result else None
     line = line_of(job, {target.key: str(target) for target in targets}, store.keys.owner_names([job.owner]))
-    prospect = prospect_of(progress, expected.gain, ended_by)
+    prospect = prospect_of(progress, expected.gain, ended_by, line.noise)
     searched_s = history.searched_s(job)
     return JobPage(
         asked=query,
         job=line,
         notes=job.notes,
+        earlier=earlier.id if (earlier := earlier_job(store, job)) else None,
         stage=stage_of(job),
         confirmed=int(values.number(job.progress, "confirmed") or 0),
         to_confirm=int(values.number(job.progress, "to_confirm") or 0),

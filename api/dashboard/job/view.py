@@ -139,6 +139,9 @@ class JobPage(Answer):
     asked: JobPageAsked
     job: JobLine
     notes: Notes = Field(description="What people noted of it.")
+    earlier: int | None = Field(
+        description="Number of the job before it of its model that it is compared with; null: there is none."
+    )
     stage: Text = Field(
         description="What its tuner process is at, or was when the job was paused; empty where nothing goes "
         "on or is to."
@@ -197,6 +200,11 @@ class JobPage(Answer):
         """The stage, for people."""
         words = stage_words(self.stage, self.confirmed, self.to_confirm)
         return f"while {words}" if words and self.job.state is JobState.PAUSED else words
+
+    @property
+    def regressed(self) -> int:
+        """How many tasks it confirmed to be slower than they were before."""
+        return self.kinds.get(EventKind.REGRESSED, 0)
 
     @property
     def is_promised_here(self) -> bool:
