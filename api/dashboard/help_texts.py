@@ -53,7 +53,7 @@ _TEXTS = {
     "marked trials": "Trials whose own time has the mark ~: its samples lie too far apart, or what it was timed "
     "beside was held up. That can be so on a machine that looks quiet.",
     "more expected": "How much faster more searching should make the model: the rest of the budget while it searches, "
-    "and for as long again afterwards. It is an estimate by the search itself, of how fast its tasks improved, not a "
+    "afterwards the same time once more. It is an estimate by the search itself, of how fast its tasks improved, not a "
     "measurement.",
     "new trials": "Trials that no snapshot in use has learned from. They are counted in the database, of all kinds "
     "of targets.",

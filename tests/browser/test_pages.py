@@ -121,7 +121,7 @@ WIDEST = {
     "Trials": ["12,345 of 100,000 trials"],
     "Speed-up": ["~12.62x\N{DEGREE SIGN}", "by its tasks, 12.09x to 12.24x"],
     "Time left": ["about 85 min", "1:59:59 spent"],
-    "More expected": ["12.3%", "0.05% a minute", "little more to expect"],
+    "More expected": ["12.3%", "0.05% a minute", "too noisy to tell what more to expect"],
     "Tuner": ["build-machine-7:28725"],
     "Changed": ["12 min ago"],
 }
@@ -131,7 +131,7 @@ FILL = """(widest) => {
   for (const [name, [text, ...notes]] of Object.entries(widest))
     for (const cell of document.querySelectorAll(`#jobs td[data-name="${name}"]`)) {
       const line = Object.assign(document.createElement("span"), { textContent: text, className: "nowrap" });
-      if (name === "State") line.className = "state kept";
+      if (name === "State") line.className = "state noisy";
       cell.replaceChildren(name === "Tuner" ? text : line, ...notes.map((note) =>
         Object.assign(document.createElement("small"), { textContent: note })));
       if (name === "Trials") cell.prepend(document.createElement("progress"));
