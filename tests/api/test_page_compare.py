@@ -313,6 +313,11 @@ class TestAsked:
         assert (flagged["now"]["finding"], flagged["side"], flagged["also"]) == ("faster", 1, [2])
         assert [one["job"]["id"] for one in asked(job=[jobs[2], jobs[2]])["jobs"]] == jobs[1:]  # the one before it
 
+    def test_the_page_of_a_job_says_what_it_is_compared_with(self, client, jobs):
+        assert [client.get(f"/v1/pages/jobs/{job}").json()["earlier"] for job in jobs] == [None, *jobs[:2]]
+        assert f"Compare with job {jobs[0]} " in whole(client.get(f"/jobs/{jobs[1]}")).words
+        assert "Compare with" not in whole(client.get(f"/jobs/{jobs[0]}")).words
+
     def test_what_makes_no_sense_is_refused(self, client, jobs):
         def refusal(**query):
             answer = client.get("/v1/pages/compare", params=query)

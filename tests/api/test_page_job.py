@@ -28,7 +28,7 @@ from tunewright.tuner.explain.gain import GainBasis
 from tunewright.tuner.explain.peak import DOUBT, FEWER_MULTIPLICATIONS, OTHER_MOMENT
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
-from tunewright.tuner.text import duration
+from tunewright.tuner.text import about, duration
 from tunewright.tuner.units import in_s
 
 from ..tuner.conftest import small_model
@@ -436,6 +436,52 @@ class TestAtOnce:
         assert words.count("too noisy to tell what more to expect") == 2 * (outlook == "noisy")
         assert ("about 2 h left" in words) is (told["left_s"] > 120.0)
         assert ("0.024% a minute; cancelled" in worth["why"]) is (worth["answer"] == "no" and told["left_s"] > 120.0)
+
+    def test_a_noisy_speed_up_is_told_as_its_interval(self, client, search):
+        """Its value may lie at the very end of that: which of them is right nobody can tell."""
+        searched(search)
+        edges = {"speedup_interval": [2.0, 2.2]}
+        found = report(search, **edges, outcome="too_noisy", noise="it was busy")
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=found)
+        shown = whole(client.get(f"/jobs/{search.id}"))
+        assert "Speed-up ~2.00x to 2.20x too noisy to tell" in shown.words  # in the head
+        assert "~2.00x to 2.20x too noisy to tell; the medians make ~2.20x, timed on the whole model" in shown.words
+        assert shown.of("span", **{"class": "state noisy"})
+
+    def test_which_task_is_worth_most_is_said_on_both_tabs(self, client, search):
+        searched(search)
+        for tab in ("overview", "tasks"):
+            shown = whole(client.get(f"/jobs/{search.id}", params={"tab": tab}))
+            said = "Most is expected of Relu 16 -> 16: 4% of the time of all tasks, by searching for as long again."
+            assert said in shown.words
+            assert len(shown.of("li", **{"class": "most"})) == (tab == "tasks")
+        assert "4%of all tasks" in shown.words  # in the table, as a note below the figure
+
+    def test_parts_stay_in_their_places_as_tasks_become_faster(self, client, search):
+        """And so do their colours and numbers."""
+        searched(search)
+        before = [part["key"] for part in twin(client, search.id)["parts"]]
+        search.improve(search.tasks[1], 0.1, 4.0)
+        after = twin(client, search.id)["parts"]
+        assert [part["key"] for part in after] == before and after[0]["after_ms"] < after[1]["after_ms"]
+        assert "its part of the time of all tasks, by default → so far" in whole(client.get(f"/jobs/{search.id}")).words
+
+    @pytest.mark.parametrize(
+        ("left_s", "words"),
+        [
+            (5.4, "5 s"),
+            (119.4, "119 s"),
+            (120.0, "about 2 min"),
+            (599.0, "about 10 min"),
+            (1570.0, "about 25 min"),
+            (5340.0, "about 90 min"),
+            (6361.0, "about 2 h"),
+            (12573.0, "about 3 h"),
+            (200_000.0, "about 2 days"),
+        ],
+    )
+    def test_what_is_left_is_told_as_roughly_as_it_is_known(self, left_s, words):
+        assert about(left_s) == words
 
     def test_nothing_is_left(self, client, search):
         searched(search)
