@@ -22,7 +22,7 @@ from tunewright.tuner.units import in_ms
 
 from ...http.schemas.jobs import dims_of
 from ..job.history import Histories, JobHistory
-from ..job.tasks import ModelRun, TaskLine, as_told, model_run, names, task_lines
+from ..job.tasks import ModelRun, TaskLine, as_told, model_run, names, report_entries, task_lines
 
 OF_OLD_TIMES = ("speedup", "speedup_interval", "before_ms", "before_share", "after_share", "saved_share", "peak_share")
 """What else of a task goes by its times as the job told them."""
@@ -66,7 +66,7 @@ def _load(store: Store, histories: Histories, job: Job, ops: Mapping[str, str]) 
     job = as_told(job, history)
     run = model_run(job, history)
     lines = {line.key: line for line in task_lines(job, history, run, None, ops)}
-    entries = _entries(job)
+    entries = report_entries(job.result)
     records = store.comparisons_by_time(_confirmed_s(lines), job.spec.target_key)
     task_sides = {
         key: TaskSide(
@@ -81,11 +81,6 @@ def _load(store: Store, histories: Histories, job: Job, ops: Mapping[str, str]) 
     others = {key: _schedule(entry) for key, entry in entries.items() if key not in schedules}
     schedules |= {key: schedule for key, schedule in others.items() if schedule is not None}
     return Side(job, SideMoment.END, history, run, lines, task_sides, schedules)
-
-
-def _entries(job: Job) -> dict[str, Mapping[str, Any]]:
-    """The tasks of a job's report, by key."""
-    return {values.word(entry, "key"): entry for entry in values.entries(job.result, "tasks")}
 
 
 def _confirmed_s(lines: Mapping[str, TaskLine]) -> dict[str, float]:
@@ -113,7 +108,8 @@ def before_retiming(store: Store, side: Side) -> Side:
 
     The schedules then are known only where the time was of a confirmation that is stored here.
     """
-    retimed = {key: told for key, entry in _entries(side.job).items() if (told := retimed_of(entry)) is not None}
+    entries = report_entries(side.job.result)
+    retimed = {key: told for key, entry in entries.items() if (told := retimed_of(entry)) is not None}
     times_s = {key: told.best_s for key, told in retimed.items() if told.best_s}
     records = store.comparisons_by_time(times_s, side.job.spec.target_key)
     lines, task_sides, schedules = dict(side.tasks), dict(side.task_sides), dict(side.schedules)

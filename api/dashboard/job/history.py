@@ -122,8 +122,23 @@ class Times:
             is_default_confirmed=event.data.get("default_confirmed") is True,
             default_interval_ms=values.interval(event.data, "default_interval_ms"),  # older events have none
             best_interval_ms=values.interval(event.data, "best_interval_ms"),
-            noise=total_noise(values.word(event.data, name) for name in NOISES),
+            noise=event_noise(event),
         )
+
+
+def event_noise(event: Event) -> str:
+    """Why the times that an event tells can't be relied on; empty where they can."""
+    return total_noise(values.word(event.data, name) for name in NOISES)
+
+
+def event_task(event: Event, ops: Mapping[str, str]) -> dict[str, Any]:
+    """What an event is about, as lines tell it: `key` and `op` of its task, and its `trial`, from 1 on."""
+    key, trial = values.word(event.data, "task_key"), values.number(event.data, "trial")
+    return {
+        "key": key,
+        "op": ops.get(key) or values.word(event.data, "op"),
+        "trial": None if trial is None else int(trial) + 1,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,17 +405,13 @@ def log_lines(
 
 
 def _log_line(event: Event, ops: Mapping[str, str]) -> LogLine:
-    data = event.data
-    key, trial = values.word(data, "task_key"), values.number(data, "trial")
     return LogLine.show(
         event,
-        Times.of_report(data),
-        key=key,
-        op=ops.get(key) or values.word(data, "op"),
-        default_noise=values.word(data, "default_noise"),
-        gain_noise=total_noise(values.word(data, name) for name in NOISES),
-        trial=None if trial is None else int(trial) + 1,
-        words=_words(event.kind, data),
+        Times.of_report(event.data),
+        default_noise=values.word(event.data, "default_noise"),
+        gain_noise=event_noise(event),
+        words=_words(event.kind, event.data),
+        **event_task(event, ops),
     )
 
 

@@ -10,11 +10,9 @@ from markupsafe import Markup
 from pydantic import Field
 
 from tunewright.db.job import Event, EventKind
-from tunewright.tuner.explain import values
-from tunewright.tuner.explain.curves import NOISES, work_seconds
+from tunewright.tuner.explain.curves import work_seconds
 from tunewright.tuner.explain.machine_record import SpanEnd, machine_words, quiet_share, whole_span
 from tunewright.tuner.machine_span import Gauge, GaugeRange, MachineSpan
-from tunewright.tuner.noise import total_noise
 from tunewright.tuner.text import counted, rounded
 from tunewright.workers.measure.noise import NOISY_OTHERS, NOISY_SPREAD, NOISY_STEAL
 
@@ -22,7 +20,7 @@ from ...http.schemas.base import Answer
 from ..drawing.figure import Figure, Point, Series
 from ..drawing.scales import AxisSpec, Unit, scale
 from ..views import LongText, Text
-from .history import JobHistory
+from .history import JobHistory, event_noise, event_task
 
 MOST_MARKS = 12
 """Times with a mark that are listed, the newest."""
@@ -162,7 +160,7 @@ def machine_view(history: JobHistory, ops: Mapping[str, str]) -> MachineView:
     """What the machine did, by a job's events; `ops` are names by task key."""
     whole = whole_span(history.machine)
     ends_s = work_seconds(history.spine, [end.told_at for end in history.machine])
-    marked = [event for event in history.events if _noise(event)]
+    marked = [event for event in history.events if event_noise(event)]
     newest = list(islice(reversed(marked), MOST_MARKS))
     moments_s = work_seconds(history.spine, [event.created_at for event in newest])
     return MachineView(
@@ -181,20 +179,8 @@ def machine_view(history: JobHistory, ops: Mapping[str, str]) -> MachineView:
     )
 
 
-def _noise(event: Event) -> str:
-    return total_noise(values.word(event.data, name) for name in NOISES)
-
-
 def _mark_line(event: Event, at_s: float, ops: Mapping[str, str]) -> MarkLine:
-    key, trial = values.word(event.data, "task_key"), values.number(event.data, "trial")
-    return MarkLine(
-        at_s=at_s,
-        kind=event.kind,
-        key=key,
-        op=ops.get(key) or values.word(event.data, "op"),
-        trial=None if trial is None else int(trial) + 1,
-        noise=_noise(event),
-    )
+    return MarkLine(at_s=at_s, kind=event.kind, noise=event_noise(event), **event_task(event, ops))
 
 
 def _confirmed_words(history: JobHistory) -> str:

@@ -107,7 +107,7 @@ class GraphBlock(Answer):
 class ModelGraph(Answer):
     """The graph of a model."""
 
-    side: GraphRun = Field(description="Which run the times are of.")
+    run: GraphRun = Field(description="Which run the times are of.")
     nodes: int = Field(description="How many the model has.")
     lines: list[GraphLine] = Field(description="In an order that computes them.")
     blocks: list[GraphBlock]
@@ -143,16 +143,16 @@ def stored_graph(job: Job, data: Any) -> tuple[TaskGraph | None, str]:
 
 
 def model_graph(
-    job: Job, run: ModelRun, ops: Mapping[str, str], graph: TaskGraph | None, why_none: str, side: GraphRun
+    job: Job, run: ModelRun, ops: Mapping[str, str], graph: TaskGraph | None, why_none: str, which: GraphRun
 ) -> ModelGraph:
     """The graph of a job's model with the times of a run. `ops` say what its tasks are."""
     if graph is None:
-        return ModelGraph(side=side, nodes=0, lines=[], blocks=[], why_none=why_none, why_no_names="")
-    if side is GraphRun.TUNED and not run.latency.is_kept:
+        return ModelGraph(run=which, nodes=0, lines=[], blocks=[], why_none=why_none, why_no_names="")
+    if which is GraphRun.TUNED and not run.latency.is_kept:
         graph = graph.fastest(
             [in_s(times.best_ms) if uses else inf for uses, times in zip(run.uses, run.times, strict=True)]
         )
-    facts = _Facts(job, run, ops, graph, side)
+    facts = _Facts(job, run, ops, graph, which)
     steps = graph.steps
     found = find_blocks([(step.kind, step.op, step.task) for step in steps], [step.sources for step in steps])
     top = facts.gathered(found, MOST_LINES)
@@ -175,7 +175,7 @@ def model_graph(
         for block in repeated
     ]
     return ModelGraph(
-        side=side,
+        run=which,
         nodes=len(steps),
         lines=facts.lines(top, names),
         blocks=blocks,
@@ -211,7 +211,7 @@ class _Facts:
     run: ModelRun
     ops: Mapping[str, str]
     graph: TaskGraph
-    side: GraphRun
+    which: GraphRun
 
     def gathered(self, blocks: Sequence[StepBlock], most: int) -> list[StepBlock]:
         """No more blocks than that: the heaviest ones as they are, and each run of others between them as one."""
@@ -244,7 +244,7 @@ class _Facts:
         times = within.repeats if within else 1
         time_ms = self._time_ms(block)
         time_ms = None if time_ms is None else times * time_ms
-        whole_ms = self.run.default_ms if self.side is GraphRun.DEFAULT else self.run.tuned_ms
+        whole_ms = self.run.default_ms if self.which is GraphRun.DEFAULT else self.run.tuned_ms
         last = steps[-1]
         kind: Any = last.kind if block.length == 1 else "block" if block.repeats > 1 else "several"
         again = block if block.repeats > 1 else within
@@ -291,7 +291,7 @@ class _Facts:
 
     @property
     def _is_default(self) -> bool:
-        return self.side is GraphRun.DEFAULT or self.run.latency.is_kept
+        return self.which is GraphRun.DEFAULT or self.run.latency.is_kept
 
     def _time_ms(self, block: StepBlock) -> float | None:
         """What all repetitions take together, of tasks alone; None where one is not known, or there is none."""
@@ -306,7 +306,7 @@ class _Facts:
 
 def graph_charts(view: ModelGraph, job_id: int, target_key: str) -> dict[str, Markup]:
     """`graph`, and the graph of each block by its name: `block-A`."""
-    run = "on default schedules" if view.side is GraphRun.DEFAULT else "as tuned"
+    run = "on default schedules" if view.run is GraphRun.DEFAULT else "as tuned"
     charts = {"graph": _chart(f"The model, {run}", view.lines, view, job_id, target_key)}
     for block in view.blocks:
         charts[f"block-{block.name}"] = _chart(f"Block {block.name}", block.lines, view, job_id, target_key)

@@ -99,14 +99,14 @@ class Answered(StrEnum):
     UNTOLD = "can't be told"  # what would tell was taken while the machine was too busy
 
 
-class Verdict(Answer):
+class JobAnswer(Answer):
     """The answer to a question about a job, and why in a sentence."""
 
     answer: Answered
     why: Text
 
 
-class Worth(Verdict):
+class Worth(JobAnswer):
     """Whether a job is worth more time."""
 
     more: LongText = Field(description="What more time would bring, in sentences; empty where nothing tells.")
@@ -147,10 +147,10 @@ def promises_of(tasks: Sequence[TaskLine]) -> list[Promise]:
     ]
 
 
-# Verdicts
+# Answers
 
 
-def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis) -> Worth:
+def worth_answer(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis) -> Worth:
     """Whether the job, or another one of its model, is worth more time."""
     if prospect.again_gain is None:
         if job.is_searched:
@@ -224,31 +224,31 @@ def _worth_of_rest(job: JobLine, it: str, again: str) -> Worth:
     return Worth(answer=Answered.NO, why=f"{why}; cancelled, it keeps what it found", more=more)
 
 
-def trust_verdict(job: JobLine, run: Latency) -> Verdict:
+def trust_answer(job: JobLine, run: Latency) -> JobAnswer:
     """Whether the speed-up that is told can be relied on."""
     if run.speedup is None:
         if job.is_searched:
-            return Verdict(answer=Answered.NO, why="no speed-up is known")
-        return Verdict(answer=Answered.OPEN, why="no speed-up is known so far")
+            return JobAnswer(answer=Answered.NO, why="no speed-up is known")
+        return JobAnswer(answer=Answered.OPEN, why="no speed-up is known so far")
     if run.noise:
         but = "its interval is clear of 1, but " if is_certain(run.speedup_interval) else ""
-        return Verdict(answer=Answered.NO, why=f"{but}the machine was too busy: {run.noise}")
+        return JobAnswer(answer=Answered.NO, why=f"{but}the machine was too busy: {run.noise}")
     if run.of is GainBasis.TRIALS:
         if job.is_finished:
-            return Verdict(answer=Answered.NO, why="it is by trials alone: nothing was timed side by side")
-        return Verdict(answer=Answered.OPEN, why="it is by trials so far: what comes of it is timed at the end")
+            return JobAnswer(answer=Answered.NO, why="it is by trials alone: nothing was timed side by side")
+        return JobAnswer(answer=Answered.OPEN, why="it is by trials so far: what comes of it is timed at the end")
     if run.of is GainBasis.TASKS:
-        return Verdict(answer=Answered.PARTLY, why="each task was confirmed, the model as a whole was not timed")
+        return JobAnswer(answer=Answered.PARTLY, why="each task was confirmed, the model as a whole was not timed")
     if run.is_kept:
-        return Verdict(
+        return JobAnswer(
             answer=Answered.YES, why="the whole model was timed both ways, and nothing is faster for certain"
         )
     if run.speedup_interval is None:
-        return Verdict(answer=Answered.PARTLY, why="the whole model was timed, without an interval")
+        return JobAnswer(answer=Answered.PARTLY, why="the whole model was timed, without an interval")
     if not is_certain(run.speedup_interval):
-        return Verdict(answer=Answered.PARTLY, why="the whole model was timed in turn, and its gain may be none")
+        return JobAnswer(answer=Answered.PARTLY, why="the whole model was timed in turn, and its gain may be none")
     why = "the whole model was timed in turn with its default, and its gain is beyond chance"
-    return Verdict(answer=Answered.YES, why=why)
+    return JobAnswer(answer=Answered.YES, why=why)
 
 
 # Where the time goes

@@ -7,12 +7,14 @@ budget is worth it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
+from tunewright.db.fleet import Tuner
 from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
@@ -29,7 +31,7 @@ from ...http.routes.jobs import of_job
 from ...http.schemas.base import JobId
 from ...http.schemas.jobs import waits_for
 from ...http.service import ServiceDep, in_thread
-from ..job_line import line_of
+from ..job_line import JobLine, line_of
 from ..page import add_page
 from .charts import job_charts
 from .cost_model import ask_models, job_models
@@ -39,15 +41,16 @@ from .history import Histories, JobHistory, failure_lines, histories_of, listed_
 from .machine import machine_view
 from .model import GraphRun, ModelGraph, model_graph, named_ops, stored_graph
 from .overview import (
+    Prospect,
     forecast_of,
     promises_of,
     prospect_of,
     stage_of,
     time_parts,
-    trust_verdict,
-    worth_verdict,
+    trust_answer,
+    worth_answer,
 )
-from .tasks import ModelRun, as_told, model_run, names, sort_tasks, task_lines
+from .tasks import ModelRun, TaskLine, as_told, model_run, names, sort_tasks, task_lines
 from .trials import JobTrials, job_trials
 from .view import JobPage, JobPageAsked, JobTab, JobTuner, Settings
 
@@ -89,6 +92,51 @@ async def asked_models(store: Store, descriptions: Descriptions, view: JobPage) 
     return view.model_copy(update={"models": models})
 
 
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What is read from the database for one page, and what all of its parts go by."""
+
+    job: Job  # as its events tell it
+    history: JobHistory
+    searched_s: float  # by now
+    earlier: Job | None  # that it is compared with
+    ops: Mapping[str, str]  # names by task key
+    run: ModelRun
+    tasks: Sequence[TaskLine]  # all of them, the heaviest first
+    line: JobLine
+    prospect: Prospect
+    tuners: Sequence[Tuner]  # all that were heard of
+    most_threads: int
+
+    @staticmethod
+    def load(store: Store, histories: Histories, job_id: int, graph: TaskGraph | None) -> JobFacts:
+        """By its number. `graph` is that of its model with names, if any. Raises NotFound, StoreError."""
+        [job] = mark_taken_back(store, [store.jobs.get(job_id)])
+        history = histories.of(job, store.jobs, store.trials)
+        job = as_told(job, history)
+        ops = names(store, [task.task_key for task in job.spec.tasks])
+        ops = ops if graph is None else named_ops(job, ops, graph)
+        run, progress = model_run(job, history), forecast_of(job, history)
+        ended_by = values.member(job.result, "ended_by", SearchEnd)
+        is_exhausted = ended_by is SearchEnd.EXHAUSTED  # older versions told last what they expected before
+        expected = ExpectedGain.nothing(len(run.times)) if is_exhausted else run.expected(progress)
+        targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
+        line = line_of(job, {target.key: str(target) for target in targets}, store.keys.owner_names([job.owner]))
+        return JobFacts(
+            job=job,
+            history=history,
+            searched_s=history.searched_s(job),
+            earlier=earlier_job(store, job),
+            ops=ops,
+            run=run,
+            tasks=task_lines(job, history, run, expected.by_task, ops),
+            line=line,
+            prospect=prospect_of(progress, expected.gain, ended_by, line.noise),
+            tuners=store.fleet.tuners(),
+            most_threads=max((target.threads for target in store.fleet.targets()), default=0),
+        )
+
+
 def job_page(
     store: Store,
     histories: Histories,
@@ -102,78 +150,105 @@ def job_page(
     `graph` is that of its model with names, in the place of what the database has. Raises NotFound, StoreError.
     """
     tabs = {query.tab, *tabs}
-    [job] = mark_taken_back(store, [store.jobs.get(job_id)])
-    history = histories.of(job, store.jobs, store.trials)
-    job = as_told(job, history)
-    ops = names(store, [task.task_key for task in job.spec.tasks])
-    ops = ops if graph is None else named_ops(job, ops, graph)
-    targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
-    tuners = store.fleet.tuners()
-    run, progress = model_run(job, history), forecast_of(job, history)
-    ended_by = values.member(job.result, "ended_by", SearchEnd)
-    is_exhausted = ended_by is SearchEnd.EXHAUSTED  # older versions told last what they expected before
-    expected = ExpectedGain.nothing(len(run.times)) if is_exhausted else run.expected(progress)
-    tasks = task_lines(job, history, run, expected.by_task, ops)
-    page_tasks = sort_tasks(tasks, query.sort)[query.start : query.start + ROWS]
-    behind = query.start + ROWS
-    log, next_before = log_lines(history.events, ops, query.before, query.kind)
-    fallback = job.result.get("fallback") if job.result else None
-    line = line_of(job, {target.key: str(target) for target in targets}, store.keys.owner_names([job.owner]))
-    prospect = prospect_of(progress, expected.gain, ended_by, line.noise)
-    searched_s = history.searched_s(job)
+    facts = JobFacts.load(store, histories, job_id, graph)
+    job, history = facts.job, facts.history
     return JobPage(
         asked=query,
-        job=line,
-        notes=job.notes,
-        earlier=earlier.id if (earlier := earlier_job(store, job)) else None,
-        stage=stage_of(job),
-        confirmed=int(values.number(job.progress, "confirmed") or 0),
-        to_confirm=int(values.number(job.progress, "to_confirm") or 0),
-        latency=run.latency,
-        prospect=prospect,
-        worth=worth_verdict(line, run.latency, prospect, run.of),
-        trust=trust_verdict(line, run.latency),
-        promising=promises_of(tasks),
-        parts=time_parts(tasks, run),
-        parts_of=run.of,
-        parts_noise=run.noise,
-        model=model_curve(job, history, searched_s),
-        curves=task_curves(history, page_tasks),
-        searched_s=searched_s,
-        tasks=page_tasks,
-        next_start=behind if behind < len(tasks) else None,
-        task_count=len(tasks),
-        trials=history.trials,
-        voided=history.voided,
-        failures=failure_lines(history, ops),
-        fallback={str(op): int(values.number(fallback, op) or 0) for op in fallback}
-        if isinstance(fallback, dict)
-        else {},
-        fallback_share=values.number(job.result, "fallback_share"),
-        fallback_noise=run.latency.noise or total_noise(times.noise for times in run.times),
-        trial_page=_trial_page(store, job, history, ops, query) if JobTab.TRIALS in tabs else None,
-        models=job_models(store, job, history, tasks) if JobTab.COST_MODEL in tabs else None,
-        kinds=listed_kinds(history.events),
-        log=log,
-        next_before=next_before,
-        newest=history.newest,
-        machine=machine_view(history, ops),
-        tuners=[JobTuner.show(tuner) for tuner in tuners if tuner.job_id == job.id],
-        tuner_count=len(tuners),
-        waits_for=waits_for(job),
-        most_threads=max((target.threads for target in store.fleet.targets()), default=0),
-        upgrade=upgrade_lines(job.result),
-        settings=Settings.of(job),
-        graph=_graph(store, job, run, query.run, graph) if JobTab.MODEL in tabs else None,
+        **_standing(facts),
+        **_at_a_glance(facts),
+        **_listed_tasks(facts, query),
+        **_fallback(facts),
+        **_listed_events(facts, query),
+        trial_page=_trial_page(store, facts, query) if JobTab.TRIALS in tabs else None,
+        models=job_models(store, job, history, facts.tasks) if JobTab.COST_MODEL in tabs else None,
+        machine=machine_view(history, facts.ops),
+        graph=_graph(store, facts, query.run, graph) if JobTab.MODEL in tabs else None,
     )
 
 
-def _graph(store: Store, job: Job, run: ModelRun, side: GraphRun, graph: TaskGraph | None) -> ModelGraph:
+def _standing(facts: JobFacts) -> dict[str, Any]:
+    """What a job is, how far it is, and who is at work on it."""
+    job, history = facts.job, facts.history
+    return {
+        "job": facts.line,
+        "notes": job.notes,
+        "earlier": facts.earlier.id if facts.earlier else None,
+        "stage": stage_of(job),
+        "confirmed": int(values.number(job.progress, "confirmed") or 0),
+        "to_confirm": int(values.number(job.progress, "to_confirm") or 0),
+        "searched_s": facts.searched_s,
+        "trials": history.trials,
+        "voided": history.voided,
+        "tuners": [JobTuner.show(tuner) for tuner in facts.tuners if tuner.job_id == job.id],
+        "tuner_count": len(facts.tuners),
+        "waits_for": waits_for(job),
+        "most_threads": facts.most_threads,
+        "upgrade": upgrade_lines(job.result),
+        "settings": Settings.of(job),
+    }
+
+
+def _at_a_glance(facts: JobFacts) -> dict[str, Any]:
+    """How much faster it is, what answers the questions about it, and where a run's time goes."""
+    run = facts.run
+    return {
+        "latency": run.latency,
+        "prospect": facts.prospect,
+        "worth": worth_answer(facts.line, run.latency, facts.prospect, run.of),
+        "trust": trust_answer(facts.line, run.latency),
+        "promising": promises_of(facts.tasks),
+        "parts": time_parts(facts.tasks, run),
+        "parts_of": run.of,
+        "parts_noise": run.noise,
+        "model": model_curve(facts.job, facts.history, facts.searched_s),
+    }
+
+
+def _listed_tasks(facts: JobFacts, query: JobPageAsked) -> dict[str, Any]:
+    """The tasks that were asked for, and which are behind them."""
+    behind = query.start + ROWS
+    listed = sort_tasks(facts.tasks, query.sort)[query.start : behind]
+    return {
+        "tasks": listed,
+        "curves": task_curves(facts.history, listed),
+        "next_start": behind if behind < len(facts.tasks) else None,
+        "task_count": len(facts.tasks),
+    }
+
+
+def _fallback(facts: JobFacts) -> dict[str, Any]:
+    """What runs without a kernel."""
+    result, run = facts.job.result, facts.run
+    told = result.get("fallback") if result else None
+    counts = told if isinstance(told, dict) else {}
+    return {
+        "fallback": {str(op): int(values.number(counts, op) or 0) for op in counts},
+        "fallback_share": values.number(result, "fallback_share"),
+        "fallback_noise": run.latency.noise or total_noise(times.noise for times in run.times),
+    }
+
+
+def _listed_events(facts: JobFacts, query: JobPageAsked) -> dict[str, Any]:
+    """The events that were asked for, and in which ways trials failed."""
+    history = facts.history
+    log, next_before = log_lines(history.events, facts.ops, query.before, query.kind)
+    return {
+        "failures": failure_lines(history, facts.ops),
+        "kinds": listed_kinds(history.events),
+        "log": log,
+        "next_before": next_before,
+        "newest": history.newest,
+    }
+
+
+def _graph(store: Store, facts: JobFacts, which: GraphRun, graph: TaskGraph | None) -> ModelGraph:
     """The graph of a job's model, by default as the database has it."""
+    job = facts.job
     ops = store.catalog.ops([task.task_key for task in job.spec.tasks])
     known = (graph, "") if graph else stored_graph(job, store.jobs.graph(job))
-    return model_graph(job, run, ops, *known, side)
+    return model_graph(job, facts.run, ops, *known, which)
 
 
-def _trial_page(store: Store, job: Job, history: JobHistory, ops: Mapping[str, str], query: JobPageAsked) -> JobTrials:
-    return job_trials(store, job, history.counts, ops, task=query.task, statuses=query.status, cursor=query.cursor)
+def _trial_page(store: Store, facts: JobFacts, query: JobPageAsked) -> JobTrials:
+    counts = facts.history.counts
+    return job_trials(store, facts.job, counts, facts.ops, task=query.task, statuses=query.status, cursor=query.cursor)

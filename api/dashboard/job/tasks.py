@@ -319,7 +319,7 @@ def task_lines(
     ]
     saved_ms = sum(saving_ms or 0.0 for saving_ms in savings_ms)
     most = max((gain for gain in gains or () if gain is not None), default=0.0)
-    entries = {values.word(entry, "key"): entry for entry in values.entries(job.result, "tasks")}
+    entries = report_entries(job.result)
     lines = []
     for n, task in enumerate(job.spec.tasks):
         key, times, counts = task.task_key, run.times[n], history.counts.get(task.task_key, {})
@@ -380,9 +380,14 @@ def sort_tasks(tasks: Sequence[TaskLine], by: TaskSort) -> list[TaskLine]:
 # Times
 
 
+def report_entries(result: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """The tasks in a job's report, by key; empty without a report."""
+    return {values.word(entry, "key"): entry for entry in values.entries(result, "tasks")}
+
+
 def _report_times(result: Mapping[str, Any] | None) -> dict[str, Times]:
     """The times in a report, by task key; empty without a report."""
-    times_by_task = {values.word(entry, "key"): Times.of_report(entry) for entry in values.entries(result, "tasks")}
+    times_by_task = {key: Times.of_report(entry) for key, entry in report_entries(result).items()}
     return {
         key: times for key, times in times_by_task.items() if times.default_ms is not None or times.best_ms is not None
     }
@@ -406,10 +411,8 @@ def _assembly(job: Job) -> Assembly:
 
 def _chosen(job: Job, assembly: Assembly, known_s: Sequence[float | None]) -> Sequence[int]:
     """How often each task is run: as the report says, or as follows from the times."""
-    report_counts = {
-        values.word(entry, "key"): values.number(entry, "chosen") for entry in values.entries(job.result, "tasks")
-    }
-    counts = [report_counts.get(task.task_key) for task in job.spec.tasks]
+    entries = report_entries(job.result)
+    counts = [values.number(entries.get(task.task_key), "chosen") for task in job.spec.tasks]
     present = [int(count) for count in counts if count is not None]
     return present if len(present) == len(counts) and present else assembly.uses(known_s)
 

@@ -27,7 +27,7 @@ from .curves import Abscissa, Curve
 from .history import FailureLine, LogLine
 from .machine import MachineView
 from .model import GraphRun, ModelGraph
-from .overview import Part, Promise, Prospect, Verdict, Worth
+from .overview import JobAnswer, Part, Promise, Prospect, Worth
 from .tasks import Latency, TaskLine, TaskSort, total_ms
 from .trials import JobTrials
 
@@ -153,7 +153,7 @@ class JobPage(Answer):
     latency: Latency
     prospect: Prospect
     worth: Worth = Field(description="Whether it is worth more time.")
-    trust: Verdict = Field(description="Whether its speed-up can be relied on.")
+    trust: JobAnswer = Field(description="Whether its speed-up can be relied on.")
     promising: list[Promise] = Field(description="The tasks that most is still expected of.")
     parts: list[Part] = Field(description="Where a run's time goes: the heaviest tasks, and the rest.")
     parts_of: GainBasis = Field(
