@@ -85,6 +85,46 @@ def test_chosen_jobs_stay_chosen_while_the_page_is_renewed(show: Show, shown: Sh
     site.steer(queued, "cancel")
 
 
+@pytest.mark.parametrize("has_scripts", [True, False], ids=["scripts", "no scripts"])
+def test_the_way_to_compare_is_in_sight_once_a_job_is_chosen(show: Show, shown: Shown, has_scripts: bool) -> None:
+    page, _ = show("/", viewport={"width": 390, "height": 600}, java_script_enabled=has_scripts)
+    compare = page.locator("#compare button")
+    page.locator("#jobs").scroll_into_view_if_needed()
+    expect(compare).not_to_be_in_viewport()
+    page.locator("#jobs [type=checkbox]").first.check()
+    expect(compare).to_be_in_viewport()
+
+
+def test_a_job_that_leaves_the_list_is_not_counted(show: Show, shown: Shown, site: Site) -> None:
+    queued = [site.submit(model(16, 24), f"{name}.onnx", trials=8, target=shown.elsewhere.key) for name in "ab"]
+    page, _ = show("/?state=queued")
+    for job in queued:
+        page.locator(f"#compare-{job}").check()
+    expect(page.locator("#compare-hint")).to_have_text("2 chosen")
+    site.steer(queued[0], "cancel")
+    expect(page.locator("#compare-hint")).to_have_text("1 chosen")
+    site.steer(queued[1], "cancel")
+
+
+@pytest.mark.parametrize("has_scripts", [True, False], ids=["scripts", "no scripts"])
+def test_filters_are_folded_until_one_is_set(show: Show, shown: Shown, has_scripts: bool) -> None:
+    page, _ = show("/", java_script_enabled=has_scripts)
+    more = page.locator(".bar details")
+    assert more.get_attribute("open") is None
+    more.locator("summary").click()
+    page.get_by_label("Model").fill("long-net")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**/?search=&model=long-net*")
+    assert more.get_attribute("open") == ""
+    expect(page.locator(f"#job-{shown.long}")).to_be_visible()
+    expect(page.locator(f"#job-{shown.job}")).to_have_count(0)
+
+
+def test_the_tab_that_is_open_is_in_sight_on_a_phone(show: Show, shown: Shown) -> None:
+    page, _ = show(f"/jobs/{shown.job}?tab=settings", viewport={"width": 360, "height": 740})
+    expect(page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=1)
+
+
 def test_what_is_wrong_with_a_model_is_told_at_its_field(show: Show) -> None:
     page, seen = show("/")
     page.locator("#submit summary").click()

@@ -13,5 +13,6 @@ function show() {
 }
 
 document.addEventListener("change", ({ target }) => target.form === form && show());
+document.addEventListener("renewed", show); // a chosen one may have left the list
 addEventListener("pageshow", show);
 show();
