@@ -64,8 +64,8 @@ _TEXTS = {
     "are left free not counted. It is what /proc/stat counts as busy without what the tuner's processes used.",
     "pairwise accuracy": "Of two schedules whose intervals don't meet, how often the model ranks the faster one "
     "higher: 50% is chance. Both were measured, and their times are compared with the model's order.",
-    "part of all such": "What part of all that became slower, or of all that became faster, is this task's. It is "
-    "its part of a run over the sum of those of all tasks that changed the same way.",
+    "part of all time lost or saved": "What part of the time that all slower tasks lose, or all faster ones save, is "
+    "this task's. It is its part of a run over the sum of those of all tasks that changed the same way.",
     "predicted time": "What the newest cost model expects of the schedule. It is computed from features of the "
     "loops, and nothing was run.",
     "pressure": "The part of the time in which some process waited for a processor. The kernel counts it in "
@@ -80,8 +80,8 @@ _TEXTS = {
     "as it is alive.",
     "saved": "How much less time one run of each model takes than on its default schedules, added up. It is of the "
     "same models and measurements as the gain over all.",
-    "searched for": "The time in which a tuner process was at work on the job, without pauses and without waiting. "
-    "It is taken from the job's events.",
+    "searched for": "The time of searching, which a limit of time is of, without pauses. It ends where the search "
+    "does: what is confirmed and timed behind it takes nothing of the limit.",
     "share of a node": "What part of one run of the model a node takes. It is the time of its task by itself, as "
     "confirmed or timed as a trial, over that of the run; what all together lack is time between tasks.",
     "share of a run": "What part of one run of the model the task takes. It is its best time, as often as the model "

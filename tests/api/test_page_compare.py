@@ -66,14 +66,17 @@ class TestPlanted:
         assert [key for key, found in findings(view).items() if found != "equal"] == [tasks[6].key]
         now = view.flagged[0].now
         assert (now.finding, now.cause, now.factor) == ("slower", "versions", pytest.approx(1.2))
-        assert now.cause_text == "the same schedule, built by other versions; llvm 21, now 22"
+        assert now.cause_brief == now.cause_text == "the same schedule, built by llvm 22 instead of 21"
         assert now.run_share == pytest.approx(0.2 * 1.6 / sum(1 + 0.1 * n for n in range(15)), rel=0.01)
         assert 0.9 < now.part < 1.0  # all others are a little slower too
         run, tasks_text, *rest = view.jobs[1].verdict
         assert run == (
             "A run of the whole model is slower: 5.25 ms (5.20 ms to 5.30 ms), was 5.00 ms (4.95 ms to 5.05 ms): +5.0%."
         )
-        assert tasks_text.startswith("1 of 15 tasks is slower: MatMul 56x64, 64x64 -> 56x64 +20.0% (the same schedule,")
+        assert tasks_text.startswith(
+            "1 of 15 tasks is slower: MatMul 56x64, 64x64 -> 56x64 +20.0% (the same schedule, "
+        )
+        assert tasks_text.endswith("built by llvm 22 instead of 21).")
         assert (view.jobs[1].run.finding, view.jobs[1].counts, rest) == ("slower", {"slower": 1, "equal": 14}, [])
 
     def test_another_schedule_is_told_by_its_knobs(self, store):
@@ -350,6 +353,29 @@ class TestAsked:
         assert all(f'title="{row["key"]}"' in tasks.source for row in view["tasks"])
         facts = whole(client.get("/compare", params=query | {"tab": "settings"})).words
         assert all(row["name"] in facts for row in view["facts"])
+
+    def test_what_is_not_compared_shows_no_change_as_certain(self, one, client):
+        [task] = tasks_of(1)
+        jobs = [finished(one.store, {task: slower(QUICK, n, is_confirmed=False)}, run=None) for n in (1, 1.5)]
+        query = {"job": jobs, "tab": "tasks"}
+        assert client.get("/v1/pages/compare", params=query).json()["tasks"][0]["cells"][1]["finding"] == "unsure"
+        tasks = whole(client.get("/compare", params=query)).words
+        assert tasks.count("+50.0%") == tasks.count("+50.0%\N{DEGREE SIGN}") == 2
+        overview = whole(client.get("/compare", params={"job": jobs}))
+        assert "+50.0%" in overview.words and "+50.0%" not in overview.words.replace("+50.0%\N{DEGREE SIGN}", "")
+        assert overview.of("section", id="flagged")  # where what is flagged later will be
+
+    def test_a_job_was_searched_for_as_long_as_its_page_says(self, client, jobs):
+        assert "0:30" in whole(client.get(f"/jobs/{jobs[0]}")).words
+        assert whole(client.get("/compare", params={"job": jobs[:2]})).words.count("0:30") == 2
+
+    def test_the_chart_has_what_was_timed(self, client, jobs):
+        words = whole(client.get("/compare", params={"job": jobs[:2]})).words
+        assert f"job {jobs[0]}, timed" in words and f"job {jobs[1]}, timed" in words
+
+    def test_what_is_slower_has_a_bar_to_the_right(self, client, jobs):
+        [bar] = whole(client.get("/compare", params={"job": jobs[:2]})).of("rect", **{"class": "fill failed"})
+        assert (bar["x"], bar["width"]) == ("0%", "100%")
 
     def test_pages_of_jobs_lead_there(self, client, jobs):
         assert f"/compare?job={jobs[0]}" in whole(client.get(f"/jobs/{jobs[0]}")).links()

@@ -19,7 +19,7 @@ from ..known_times import GPU_VERSIONS, VERSIONS, default_interval
 from ..search.regression import changed_origins
 from ..text import change, ratio
 from . import values
-from .regression import origin_texts
+from .regression import origin_texts, replaced_texts
 
 
 class TimeFinding(StrEnum):
@@ -46,7 +46,7 @@ class ChangeCause(StrEnum):
 CAUSES = {
     ChangeCause.SCHEDULE: "another schedule won",
     ChangeCause.SKETCH: "the sketch of its schedule has another version",
-    ChangeCause.VERSIONS: "the same schedule, built by other versions",
+    ChangeCause.VERSIONS: "the same schedule, built by",  # ... what instead of what
     ChangeCause.MACHINE: "the same schedule, built by the same versions: that leaves the machine",
     ChangeCause.UNKNOWN: "the same schedule; which versions built it was not noted",
 }
@@ -82,6 +82,7 @@ class TimeChange:
     finding: TimeFinding
     why: str = ""
     cause: ChangeCause | None = None
+    versions: tuple[str, ...] = ()  # which others built it, where they are the cause
     origins: tuple[str, ...] = ()  # what else its times came of, where that differs
     default_factor: float | None = None  # how many times as long its default takes, where that changed likewise
 
@@ -91,14 +92,19 @@ class TimeChange:
         return self.finding in (TimeFinding.SLOWER, TimeFinding.FASTER)
 
     @property
+    def cause_brief(self) -> str:
+        """The cause for people, in short; empty where nothing is flagged."""
+        return " ".join(filter(None, [CAUSES[self.cause], ", ".join(self.versions)])) if self.cause else ""
+
+    @property
     def cause_text(self) -> str:
-        """The cause for people; empty where nothing is flagged."""
+        """The same with all else that differs."""
         if self.cause is None:
             return ""
         default = f"its default changed too: {change(self.default_factor)}" if self.default_factor else ""
         more = len(self.origins) - MOST_ORIGINS
         others = [*self.origins[:MOST_ORIGINS], *([f"and {more} more"] if more > 0 else [])]
-        return "; ".join(filter(None, [CAUSES[self.cause], default, *others]))
+        return "; ".join(filter(None, [self.cause_brief, default, *others]))
 
 
 def finding_of(before: ConfirmedTime, now: ConfirmedTime) -> TimeChange:
@@ -136,16 +142,16 @@ def _explained(
     cause = _cause(record_before.schedule, record_now.schedule, measured, origins)
     is_same_default = bool(before.default_key) and before.default_key == now.default_key
     factor = _default_factor(finding, *measured) if is_same_default else None
-    return TimeChange(finding, "", cause, _origin_texts(*origins), factor)
-
-
-def _origin_texts(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """What else differs, versions first."""
-    parts = [
-        [{name: origin[name] for name in origin if (name in BUILDERS) is is_first} for origin in (before, now)]
-        for is_first in (True, False)
-    ]
-    return tuple(text for old, new in parts for text in origin_texts(old, new))
+    builders, others = (
+        [{name: origin[name] for name in origin if (name in BUILDERS) is are_builders} for origin in origins]
+        for are_builders in (True, False)
+    )
+    if cause is ChangeCause.VERSIONS:
+        return TimeChange(
+            finding, "", cause, tuple(replaced_texts(*builders)), tuple(origin_texts(*others)), default_factor=factor
+        )
+    texts = (*origin_texts(*builders), *origin_texts(*others))
+    return TimeChange(finding, "", cause, origins=texts, default_factor=factor)
 
 
 def _cause(

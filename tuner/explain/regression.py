@@ -31,5 +31,11 @@ def origin_texts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     return [f"{printable(name)} {_origin(before, name)}, now {_origin(now, name)}" for name in names]
 
 
+def replaced_texts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The same as what was put in the place of what, e.g. "llvm 22 instead of 21"."""
+    names = sorted({*before, *now})
+    return [f"{printable(name)} {_origin(now, name)} instead of {_origin(before, name)}" for name in names]
+
+
 def _origin(origins: Mapping[str, Any], name: str) -> str:
     return shorten(printable(origins[name]), LONGEST_ORIGIN) if name in origins else "unknown"

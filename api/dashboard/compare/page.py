@@ -17,6 +17,7 @@ from markupsafe import Markup
 from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.tuner.explain.comparison import TimeChange, TimeFinding, run_change
+from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.regression import OF_TIMES
 from tunewright.tuner.text import change, dims_text, duration, limits, ratio, ratio_within, short
 
@@ -26,7 +27,7 @@ from ...http.service import ServiceDep
 from ..drawing.bars import Bar, bars
 from ..drawing.figure import Figure
 from ..html import job_url
-from ..job.charts import ABSCISSAS, SPEEDUP, curve_series
+from ..job.charts import ABSCISSAS, SPEEDUP, curve_series, timed_series
 from ..job.curves import Abscissa, model_curve
 from ..job.earlier import earlier_job
 from ..job.history import Histories, histories_of
@@ -54,14 +55,16 @@ MOST_VALUES = 3
 
 
 def compare_charts(view: ComparePage) -> dict[str, Markup]:
-    """`curves` of the jobs, and `bars` of the tasks that changed a run most."""
+    """`curves` of the jobs with what was timed at their ends, and `bars` of the tasks that changed a run most."""
     series = [
-        curve_series(one.curve, view.asked.x, f"{one.name} {one.job.name}", job_url(one.job.id)) for one in view.jobs
+        curve_series(one.curve, view.asked.x, f"{one.name}, sum of its tasks", job_url(one.job.id)) for one in view.jobs
     ]
     ends = [float(one.trials) if view.asked.x is Abscissa.TRIALS else one.searched_s for one in view.jobs]
+    for one in view.jobs if any(curve.points for curve in series) else ():
+        series += timed_series(one.latency, max(ends), f"{one.name}, timed")
     figure = Figure(
         "steps",
-        "Speed-up of the model of each job, by its tasks",
+        "Speed-up of the model of each job, by its tasks and as timed",
         ABSCISSAS[view.asked.x],
         SPEEDUP,
         series,
@@ -72,11 +75,11 @@ def compare_charts(view: ComparePage) -> dict[str, Markup]:
 
 
 def _bars(view: ComparePage) -> Markup:
-    """The time of each task that is slower or faster for certain: a bar to the left is slower, to the right faster."""
+    """The time of each task that is slower or faster for certain: a bar to the right is longer, to the left shorter."""
     rows = [
         Bar(
             task.op,
-            -log2(task.now.factor),
+            log2(task.now.factor),
             change(task.now.factor, 1),
             f"{view.jobs[task.side].name}: {duration(task.now.best_ms)}, was {duration(task.before.best_ms)}",
         )
@@ -84,7 +87,13 @@ def _bars(view: ComparePage) -> Markup:
         if task.now.factor
     ]
     nothing = "No task is slower or faster for certain."
-    return bars("Tasks that are slower or faster", rows, heads=("task", "its time"), kind="effect", nothing=nothing)
+    return bars(
+        "Tasks that are slower or faster",
+        rows,
+        heads=("task", "its time: longer to the right"),
+        kind="change",
+        nothing=nothing,
+    )
 
 
 # View
@@ -178,7 +187,7 @@ def _sides(store: Store, histories: Histories, jobs: Sequence[Job], against: Com
             return [side], "it waits for a device: nothing is known of its tasks"
         return [side, as_known_today(store, side)], ""
     if not job.spec.retimed:
-        return [side], "it did not time stale tasks again: what was known before it began is not kept"
+        return [side], "only a job that times stale tasks again keeps the times that they had before it"
     return [before_retiming(store, side), side], ""
 
 
@@ -197,6 +206,8 @@ def _compared(
         moment=side.moment,
         latency=side.run.latency if is_end else None,
         tasks_ms=tasks_ms,
+        tasks_noise=total_noise(task.noise for task in side.tasks.values()),
+        are_tasks_tried=not all(task.is_confirmed for task in side.tasks.values()),
         trials=side.history.trials,
         searched_s=searched_s,
         run=None if run is None else _run_change(baseline, side, run),

@@ -58,7 +58,8 @@ class TaskCell(Answer):
     )
     why: Text
     cause: ChangeCause | None = Field(description="What else differs, of what is slower or faster.")
-    cause_text: Text = Field(description="The same for people, with versions; empty without.")
+    cause_brief: Text = Field(description="The same for people; empty without.")
+    cause_text: Text = Field(description="The same with all else that differs; empty without.")
     factor: float | None = Field(description="How many times as long as in the baseline it takes.")
     factor_interval: tuple[float, float] | None = Field(description="Within which that lies, by both intervals.")
     run_share: float | None = Field(
@@ -144,6 +145,7 @@ def _cell(side: Side, key: str, baseline: Side | None, run_share: float | None, 
         finding=change and change.finding,
         why=change.why if change else "",
         cause=change and change.cause,
+        cause_brief=change.cause_brief if change else "",
         cause_text=change.cause_text if change else "",
         factor=_factor(before, line),
         factor_interval=_factor_interval(before, line),

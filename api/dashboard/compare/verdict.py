@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tunewright.tuner.explain.comparison import CAUSES, TimeChange, TimeFinding
+from tunewright.tuner.explain.comparison import TimeChange, TimeFinding
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import between_ms, change, counted, duration, mark_noise, ratio
 
@@ -61,9 +61,9 @@ def _run_sentence(baseline: Side, side: Side, run: TimeChange) -> list[str]:
     if run.finding is TimeFinding.UNSURE and not (before.is_timed and now.is_timed):
         return [f"Runs of the whole model are not compared: {run.why}."]
     factor = ratio(now.tuned_ms, before.tuned_ms)
-    figures = f"{times[0]}, was {times[1]}{f': {change(factor, 1)}' if factor else ''}"
     if run.finding is TimeFinding.UNSURE:
-        return [f"A run of the whole model takes {figures}; that is not compared: {run.why}."]
+        return [f"A run of the whole model takes {times[0]}, was {times[1]}; that is not compared: {run.why}."]
+    figures = f"{times[0]}, was {times[1]}{f': {change(factor, 1)}' if factor else ''}"
     if run.finding is TimeFinding.EQUAL:
         return [f"A run of the whole model is neither slower nor faster for certain: {figures}."]
     kept = " The defaults are used." if side.run.latency.outcome is JobOutcome.DEFAULTS_KEPT else ""
@@ -83,7 +83,7 @@ def _tasks_sentence(finding: TimeFinding, cells: Sequence[tuple[ComparedTask, Ta
 
 def _task_text(row: ComparedTask, cell: TaskCell) -> str:
     factor = "" if cell.factor is None else f" {change(cell.factor, 1)}"
-    cause = "" if cell.cause is None else f" ({CAUSES[cell.cause]})"
+    cause = f" ({cell.cause_brief})" if cell.cause_brief else ""
     return f"{row.op or row.key[:12]}{factor}{cause}"
 
 

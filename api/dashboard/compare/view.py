@@ -88,8 +88,10 @@ class ComparedJob(Answer):
     )
     latency: Latency | None = Field(description="What a run of the whole model takes; null but at a job's end.")
     tasks_ms: float | None = Field(description="What its tasks take of a run, each by itself; null: not all are known.")
+    tasks_noise: Text = Field(description="Why these times can't be relied on; empty where they can.")
+    are_tasks_tried: bool = Field(description="Whether a trial is in them, which nothing has confirmed.")
     trials: int
-    searched_s: float = Field(description="Seconds in which a process was at work on it.")
+    searched_s: float = Field(description="Seconds in which a process was at work on it: where its curve ends.")
     run: RunChange | None = Field(description="What became of a run since the baseline; null for that itself.")
     tasks_factor: float | None = Field(description="How many times as long as in the baseline all tasks take.")
     counts: dict[TimeFinding, int] = Field(description="How many tasks it found what of.")

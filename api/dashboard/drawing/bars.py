@@ -138,8 +138,8 @@ def _stack(top: int, texts: tuple[str, str], widths: Sequence[float], tips: Sequ
     return join(pieces)
 
 
-BarKind = Literal["candidate", "series-0", "effect"]
-"""What a table of bars is of, and so their class."""
+BarKind = Literal["candidate", "series-0", "effect", "change"]
+"""What a table of bars is of, and so their class: an effect on speed and a change of a time have both signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +158,23 @@ def bars(
 ) -> Markup:
     """A table with a bar of the class `kind` in each row, in the order given. The largest one is full.
 
-    Effects have both signs: positive ones are good and go to the right, the rest to the left.
+    Positive effects and changes go to the right, the rest to the left. An effect is good where it is positive, a change
+    of a time where it is not.
     """
     rows = [row for row in rows if is_drawable(row.value)]
     if not rows:
         return figure("bars", empty(title, nothing))
     low, high = min(0.0, *(row.value for row in rows)), max(0.0, *(row.value for row in rows))
-    length = (high - low) or 1.0
+    length, is_signed = (high - low) or 1.0, kind in ("effect", "change")
     zero = percent(-low / length)
     line = element("line", {"class": "axis", "x1": zero, "x2": zero, "y1": -6, "y2": 22})
 
     def bar(value: float) -> Markup:
         begin, width = (min(value, 0.0) - low) / length, abs(value) / length
-        own = kind if kind != "effect" else "best" if value >= 0 else "failed"
+        is_good = value >= 0 if kind == "effect" else value <= 0
+        own = ("best" if is_good else "failed") if is_signed else kind
         box: Attributes = {"class": f"fill {own}", "x": percent(begin), "y": 2, "width": percent(width), "height": 12}
-        return element("rect", box) if kind != "effect" else join([element("rect", box), line])
+        return join([element("rect", box), line]) if is_signed else element("rect", box)
 
     cells = [element("th", {"scope": "col"}, heads[0]), element("th", {"scope": "col", "colspan": "2"}, heads[1])]
     caption = element("caption", {"class": "unseen"}, title)
@@ -183,7 +185,7 @@ def bars(
 def _line(row: Bar, bar: Markup) -> Markup:
     note = element("span", {"class": "note"}, row.note) if row.note else Markup("")
     name = element("th", {"scope": "row"}, element("span", {"class": "name"}, row.name), note)
-    box: Attributes = {"class": "bar", "width": "100%", "height": 16, "aria-hidden": "true"}
+    box: Attributes = {"width": "100%", "height": 16, "aria-hidden": "true"}
     cell = element("td", {"class": "drawn"}, element("svg", box, tip(row.tip), bar))
     return element("tr", {}, name, cell, element("td", {"class": "value"}, safe(row.text)))
 

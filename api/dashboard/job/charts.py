@@ -17,7 +17,7 @@ from ..html import task_url
 from .curves import Abscissa, Curve, Step
 from .machine import machine_charts
 from .model import graph_charts
-from .tasks import Reason, TaskLine
+from .tasks import Latency, Reason, TaskLine
 from .view import JobPage
 
 SPEEDUP = AxisSpec("times as fast as by default", Unit.TIMES, include=(1.0,))
@@ -67,10 +67,8 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
 def model_figure(view: JobPage, by: Abscissa) -> Figure:
     """The speed-up of the model's tasks on the way, and that of the whole model as timed at its end."""
     series = [curve_series(view.model, by, "sum of its tasks")]
-    if view.latency.is_timed and view.latency.speedup and view.model.steps:
-        speedup = mark_noise(times(view.latency.speedup), view.latency.noise)
-        point = Point(view.end(by), view.latency.speedup, text=speedup)
-        series.append(Series("timed", [point], note=view.latency.result_text))
+    if view.model.steps:
+        series += timed_series(view.latency, view.end(by), "timed")
     is_kept = view.latency.is_kept
     title = "Speed-up of its tasks; the model keeps its defaults" if is_kept else "Speed-up of the model, by its tasks"
     return _curve_figure(view, by, title, series)
@@ -95,6 +93,14 @@ def curve_series(curve: Curve, by: Abscissa, name: str, href: str | None = None)
     last = curve.steps[-1] if curve.steps else None
     note = mark_trial(mark_noise(gain(last.speedup), curve.noise), last.is_tried) if last else ""
     return Series(name, _points(curve.steps, by), note=note, href=href)
+
+
+def timed_series(latency: Latency | None, end: float, name: str) -> list[Series]:
+    """What the whole model was timed to be at the end of a job; empty where it was not."""
+    if latency is None or not latency.is_timed or not latency.speedup:
+        return []
+    speedup = mark_noise(times(latency.speedup), latency.noise)
+    return [Series(name, [Point(end, latency.speedup, text=speedup)], note=latency.result_text)]
 
 
 def _points(steps: Sequence[Step], by: Abscissa) -> list[Point]:
