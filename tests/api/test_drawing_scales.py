@@ -146,3 +146,4 @@ def test_values_in_words() -> None:
     assert value_text(1234.0, Unit.COUNT) == "1,234"
     assert value_text(2.444e11, Unit.RATE) == "244 G"
     assert labels([1.0, 1.0001], Unit.PLAIN) == ["1", "1.0001"]
+    assert labels([1.025, 1.05, 1.075, 1.1], Unit.TIMES) == ["1.025x", "1.05x", "1.075x", "1.1x"]

@@ -413,6 +413,19 @@ def test_a_drag_zooms_and_each_way_back_leads_to_the_whole(draw: Draw) -> None:
         assert page.url.endswith(DRAWN)
 
 
+def test_only_curves_that_are_seen_to_their_end_have_a_number_there(draw: Draw) -> None:
+    timed = replace(curves(), series=[*curves().series, steps("timed", (100, 9.5))])
+    page = draw(timed)
+    numbers, keys = page.locator("svg.frame .number"), page.locator(".legend .key path")
+    assert numbers.all_inner_texts() == ["1", "2", "3", "4"]
+    assert [key.split()[0] for key in keys.evaluate_all("(all) => all.map((one) => one.className.baseVal)")] == [
+        *3 * ["line"],
+        "dot",
+    ]
+    drag(page, (0.2, 0.2), (0.4, 0.9))
+    assert numbers.all_inner_texts() == ["1", "2", "3"]
+
+
 def test_a_drag_over_a_scatter_zooms_both_axes(draw: Draw) -> None:
     page = draw(cloud())
     drag(page, (0.4, 0.3), (0.7, 0.6))
@@ -467,7 +480,8 @@ def test_a_mark_and_all_that_has_no_colour_are_switched_off(draw: Draw) -> None:
 
 
 def test_axes_are_logarithmic_where_values_allow_it(draw: Draw) -> None:
-    page = draw(curves(), cloud(), samples())
+    near = replace(curves(), series=curves().series[:2], name="near")
+    page = draw(curves(), cloud(), samples(), near)
     assert page.locator(".tools button", has_text="log").all_inner_texts() == ["log y", "log x", "log y"]
     named(page, "log-y").click()
     expect(named(page, "log-y")).to_have_attribute("aria-pressed", "true")

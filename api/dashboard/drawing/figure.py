@@ -125,7 +125,7 @@ class Figure:
             has_links=any(mark.href for mark in marks)
             or any(part.href or any(point.href for point in part.points) for part in series),
         )
-        entries = _curve_entries(series) if is_numbered else _entries(series, marks)
+        entries = _curve_entries(series, self.until) if is_numbered else _entries(series, marks)
         data = json_text(self._data(frame, series, marks))
         return figure(f"{self.kind} square" if self.is_square else self.kind, drawing, legend(entries), data=data)
 
@@ -289,9 +289,15 @@ def _draw_marks(frame: Frame, marks: Sequence[Mark], mark_texts: Sequence[str]) 
     return join(drawings[::-1])  # the first lies on top
 
 
-def _curve_entries(curves: Sequence[Series]) -> list[LegendEntry]:
+def _curve_entries(curves: Sequence[Series], until: float | None) -> list[LegendEntry]:
     entries = [
-        LegendEntry(key(series_class(index), "line"), f"{index + 1} {curve.name}", curve.note, curve.href, str(index))
+        LegendEntry(
+            key(series_class(index), "spot" if until and curve.points[0].x == until else "line"),
+            f"{index + 1} {curve.name}",
+            curve.note,
+            curve.href,
+            str(index),
+        )
         for index, curve in enumerate(curves[:SERIES])
     ]
     if len(curves) > SERIES:

@@ -151,12 +151,17 @@ def series_class(index: int) -> str:
 
 
 def key(kind: str, shape: str) -> Markup:
-    """A small picture for a legend of what is drawn with the class `kind`; shapes: line, block, dot, best, default."""
+    """A small picture for a legend of what is drawn with the class `kind`, of a shape.
+
+    Shapes are line, block, spot (a point of a curve), dot, best and default.
+    """
     match shape:
         case "line":
             drawing = element("path", {"class": f"line {kind}", "d": "M1 6h30"})
         case "block":
             drawing = element("rect", {"class": f"fill {kind}", "x": 10, "width": 12, "height": 12, "rx": 2})
+        case "spot":
+            drawing = element("path", {"class": f"dot {kind}", "d": "M16 6h.1"})
         case "dot":
             drawing = element("path", {"class": f"dots {kind}", "d": "M16 6h.1"})
         case _:

@@ -211,14 +211,24 @@ def _write(value: float, unit: Unit, digits: int) -> str:
     raise AssertionError("the last size is for all that is left")
 
 
+_DIGITS = 7
+"""So many digits a tick has at most, unless it takes more to tell it from the next."""
+
+
 def labels(values: list[float], unit: Unit) -> list[str]:
-    """The values in words of their unit, with as few digits as tell them apart."""
+    """The values in words of their unit, with as few digits as tell them apart; several of them are not rounded."""
     texts: list[str] = []
+    whole = _texts(values, unit, _DIGITS)
     for digits in range(3, 17):
-        texts = ["0" if value == 0 else _write(value, unit, digits) for value in values]
-        if len(set(texts)) == len(texts) and not any("e+" in text for text in texts):
+        texts = _texts(values, unit, digits)
+        is_whole = len(values) == 1 or texts == whole or digits > _DIGITS
+        if is_whole and len(set(texts)) == len(texts) and not any("e+" in text for text in texts):
             break
     return texts
+
+
+def _texts(values: list[float], unit: Unit, digits: int) -> list[str]:
+    return ["0" if value == 0 else _write(value, unit, digits) for value in values]
 
 
 def value_text(value: float, unit: Unit) -> str:

@@ -72,7 +72,7 @@ class Chart {
 
   tools() {
     const { figure } = this;
-    const closer = this.button("closer", "+", "Zoom in", () => this.zoomBy(0.5));
+    const closer = this.button("closer", "Zoom in", "Zoom in", () => this.zoomBy(0.5));
     this.whole = this.button("whole", "Whole", "Show the whole chart", () => this.showWhole());
     this.logs = ["x", "y"]
       .filter((axis) => figure[axis].log || views.mayBeLog(figure, axis))

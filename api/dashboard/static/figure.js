@@ -176,15 +176,15 @@ function clip(from, to) {
   return [first, last].map((t) => [0, 1].map((axis) => from[axis] + t * (to[axis] - from[axis])));
 }
 
-/** The number of each series at the end of its curve, moved apart where they would overlap. */
+/** The number of each series at the end of its curve, where that is seen, moved apart where they would overlap. */
 function numbers({ height }, series, scales) {
-  const own = series.filter((part) => part.n < SERIES && part.points.length);
-  const heights = own.map((part) => {
-    const last = part.points.findLast((point) => point.x <= scales.x.high) ?? part.points[0];
-    return height * (1 - scales.y.place(last.y));
-  });
-  return spread(heights, NUMBER_PX, 0, height).map((y, n) =>
-    at(seriesClass(own[n].n), 1, y, svg("text", { class: "number", x: 7, y: 4 }, String(own[n].n + 1))),
+  const ends = series
+    .filter((part) => part.n < SERIES)
+    .map((part) => ({ n: part.n, last: part.points.findLast((point) => point.x <= scales.x.high) }))
+    .filter(({ last }) => last && scales.y.has(last.y));
+  const heights = ends.map(({ last }) => height * (1 - scales.y.place(last.y)));
+  return spread(heights, NUMBER_PX, 0, height).map((y, k) =>
+    at(seriesClass(ends[k].n), 1, y, svg("text", { class: "number", x: 7, y: 4 }, String(ends[k].n + 1))),
   );
 }
 

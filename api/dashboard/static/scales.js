@@ -6,6 +6,7 @@
 const SMALLEST = 1e-100; // sizes of values that are drawn: those beyond come from faults
 const LARGEST = 1e100;
 const WIDEST = 1e-9; // a linear scale narrower than this, in parts of its values, has no ticks that differ
+const DIGITS = 7; // a tick has at most, unless it takes more to tell it from the next
 const CLOCK_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const CLOCK_LOG_S = [1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000];
 
@@ -100,12 +101,15 @@ function write(value, unit, digits) {
   return general(value / size, unit === "time" && letter === " s" ? Math.max(digits, 4) : digits) + letter;
 }
 
-/** The values in words of their unit, with as few digits as tell them apart. */
+/** The values in words of their unit, with as few digits as tell them apart; several of them are not rounded. */
 export function labels(values, unit) {
+  const withDigits = (digits) => values.map((value) => (value === 0 ? "0" : write(value, unit, digits)));
+  const whole = withDigits(DIGITS);
   let texts = [];
   for (let digits = 3; digits < 17; digits++) {
-    texts = values.map((value) => (value === 0 ? "0" : write(value, unit, digits)));
-    if (new Set(texts).size === texts.length && !texts.some((text) => text.includes("e+"))) break;
+    texts = withDigits(digits);
+    const isWhole = values.length === 1 || digits > DIGITS || texts.every((text, n) => text === whole[n]);
+    if (isWhole && new Set(texts).size === texts.length && !texts.some((text) => text.includes("e+"))) break;
   }
   return texts;
 }

@@ -8,6 +8,7 @@ import { Scale, fits, isWide, makeScale } from "./scales.js";
 
 export const SERIES = 6; // so many have a colour and a number of their own; "rest" is all after them
 const FREE = { steps: [0, 0.06], scatter: [0.03, 0.03], histogram: [0, 0.12] }; // of each axis, at its ends
+const FAR = 4; // times the least value: where all are nearer, an axis needs not be logarithmic
 const NARROWEST = 1e-4; // of the whole of an axis, that can be zoomed to
 
 /** A name for addresses: small letters, digits and dashes. */
@@ -78,11 +79,13 @@ export function unpack(figure) {
 export const shownSeries = (figure, view) => figure.series.filter((part) => !view.off.has(part.id));
 export const shownMarks = (figure, view) => figure.marks.filter((mark) => !view.off.has(mark.id));
 
-/** Whether an axis may be logarithmic: all that is on it has a place there. Columns begin at zero, which has none. */
+/** Whether an axis may be logarithmic: all that is on it has a place there, and lies wide apart. Columns begin at zero. */
 export function mayBeLog(figure, axis) {
   if (figure.kind === "histogram") return false;
   const values = [...figure.marks, ...figure.series.flatMap((part) => part.points)].map((point) => point[axis]);
-  return values.length > 0 && values.every((value) => fits(value, true));
+  if (!values.length || !values.every((value) => fits(value, true))) return false;
+  const [low, high] = values.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, 0]);
+  return high > FAR * low;
 }
 
 const isLog = (figure, view, axis) =>
