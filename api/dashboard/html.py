@@ -174,6 +174,7 @@ def _clock(seconds: float | None) -> str:
     return "-" if seconds is None else text.clock(seconds)
 
 
+<<<<<<< HEAD
 def _about(seconds: float | None) -> str:
     """A duration that is expected, e.g. "about 2 h"; `clock` is for those that were measured."""
     return "-" if seconds is None else text.about(seconds)
@@ -182,6 +183,15 @@ def _about(seconds: float | None) -> str:
 def _seconds(seconds: float | None) -> str:
     """A short duration, e.g. "1.49 s" or "250 ms"."""
     return text.duration(None if seconds is None else 1e3 * seconds)
+=======
+def _ms(value_ms: float | None) -> Markup:
+    """Milliseconds in the unit that suits them, which stays on the line of its value."""
+    return _unbroken(text.duration(value_ms))
+
+
+def _unbroken(words: str) -> Markup:
+    return escape(words.replace(" ", "\N{NO-BREAK SPACE}"))
+>>>>>>> cdea680d (A help opens under a mouse that rests on it, beside what it explains; the head of a page takes two rows on a phone)
 
 
 def _ago(moment: datetime) -> str:
@@ -198,9 +208,10 @@ def _moment(moment: datetime | None) -> str:
     return "-" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _within_ms(interval: text.Interval | None) -> str:
+def _within_ms(interval: text.Interval | None) -> Markup:
     """An interval of a time, e.g. "374 µs to 380 µs"; empty where none can be told."""
-    return " to ".join(text.edges(interval, lambda value_ms, more: text.duration(value_ms, 3 + more)) or ())
+    edges = text.edges(interval, lambda value_ms, more: text.duration(value_ms, 3 + more)) or ()
+    return Markup(" to ").join(map(_unbroken, edges))
 
 
 def _within_times(interval: text.Interval | None) -> str:
@@ -239,8 +250,7 @@ _templates = Environment(
     lstrip_blocks=True,
 )
 _templates.filters |= {
-    "ms": text.duration,  # milliseconds in the unit that suits them
-    "seconds": _seconds,
+    "ms": _ms,
     "clock": _clock,
     "about": _about,  # 7300 | about -> about 2 h
     "share": text.share,  # 0.123 -> 12.3%

@@ -37,7 +37,7 @@ def find(client):
     def found(**query):
         answer = client.get("/v1/pages/records", params=query)
         assert answer.status_code == 200, answer.text
-        return answer.json(), whole(client.get("/records", params=query)).source
+        return answer.json(), whole(client.get("/records", params=query)).source.replace("\N{NO-BREAK SPACE}", " ")
 
     return found
 

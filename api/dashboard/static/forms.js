@@ -33,7 +33,8 @@ document.addEventListener("faults", (event) => {
 
 /** The field that a part of the data came from: "#/dims/batch" from `dims.batch`, "#/scopes/0" from `scopes`. */
 function fieldOf(form, pointer) {
-  const name = pointer.replace(/^#\//, "").replace(/\/\d+$/, "").replaceAll("/", ".");
+  const parts = pointer.replace(/^#\//, "").replace(/\/\d+$/, "").split("/");
+  const name = parts.map((part) => part.replaceAll("~1", "/").replaceAll("~0", "~")).join("."); // RFC 6901
   return form.querySelector(`[name="${CSS.escape(name)}"]:enabled`);
 }
 

@@ -3,7 +3,7 @@
 //   <body data-stream="/v1/changes"> with each event of it the page is looked at again
 //   <div id="jobs" data-live> is replaced by the new one of that id where that differs
 //   <button data-post="/v1/jobs/4:cancel" data-confirm="Sure?"> sends that, then looks at the page again
-//   <form data-post="/v1/jobs/4" data-method="PATCH"> sends its fields as JSON; `data-then`: goes there
+//   <form data-post="/v1/jobs"> sends its fields as JSON; `data-then`: goes there
 //   <button data-copy="#id"> copies the text of an element
 //   <time datetime="..." data-ago> stays true
 //   <a href="..." data-again> where something is still being made: the page is looked at again
@@ -233,16 +233,16 @@ async function reach(...asked) {
 }
 
 /** What the server answers to a request of the JSON API. */
-async function ask(path, method = "POST", data) {
+async function ask(path, data) {
   const headers = data && { "Content-Type": "application/json" };
-  const answer = await reach(path, { method, headers, body: data && JSON.stringify(data) });
+  const answer = await reach(path, { method: "POST", headers, body: data && JSON.stringify(data) });
   return answer.json();
 }
 
 document.addEventListener("click", ({ target }) => {
   const button = target.closest("button[data-post]");
   if (button && (!button.dataset.confirm || confirm(button.dataset.confirm))) {
-    act(button, () => ask(button.dataset.post, button.dataset.method).then(() => renew(true)));
+    act(button, () => ask(button.dataset.post).then(() => renew(true)));
   }
   const copy = target.closest("[data-copy]");
   if (copy) act(copy, () => navigator.clipboard.writeText(document.querySelector(copy.dataset.copy).textContent));
@@ -253,7 +253,7 @@ document.addEventListener("submit", (event) => {
   if (!form.dataset.post) return;
   event.preventDefault();
   act(form, async () => {
-    const made = await ask(form.dataset.post, form.dataset.method, fields(form)).catch((error) => {
+    const made = await ask(form.dataset.post, fields(form)).catch((error) => {
       if (tellForm(form, "faults", error.errors)) throw error;
     });
     if (!made) return;

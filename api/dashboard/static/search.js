@@ -1,4 +1,5 @@
-// The box in the head of every page: `/` goes there, and the arrow keys go from it through what was found.
+// The head of every page: `/` goes to its box, and the arrow keys go from there through what was found. Where links to
+// pages or parts have no room beside each other, the one that is open is in sight.
 
 const box = document.getElementById("find");
 const isTyped = (one) => one.matches("input, select, textarea") || one.isContentEditable;
@@ -22,4 +23,9 @@ function step(event, at, way) {
   if (place < 0 || stops.length < 2) return;
   event.preventDefault();
   stops[Math.min(Math.max(place + way, 0), stops.length - 1)].focus();
+}
+
+for (const bar of document.querySelectorAll("header nav, .tabs")) {
+  const [all, one] = [bar, bar.querySelector("[aria-current]")].map((part) => part?.getBoundingClientRect());
+  if (one) bar.scrollLeft += (one.left + one.right - all.left - all.right) / 2;
 }

@@ -62,13 +62,13 @@ function taken(model) {
 }
 
 /** A field for a size that a model leaves open. */
-function size(name) {
-  const [place, label, input, fault] = ["p", "label", "input", "small"].map((one) => document.createElement(one));
-  const id = `size-${sizes.querySelectorAll("input").length}-${name}`;
+function size(name, number) {
+  const [place, label, input, wrong] = ["p", "label", "input", "small"].map((one) => document.createElement(one));
+  const id = `size-${number}`; // names may have spaces
   Object.assign(input, { type: "number", name: `dims.${name}`, min: 1, required: true, id });
   input.setAttribute("aria-describedby", `${id}-fault`);
   place.append(Object.assign(label, { htmlFor: id, textContent: name }), " ", input);
-  place.append(Object.assign(fault, { className: "fault", id: `${id}-fault` }));
+  place.append(Object.assign(wrong, { className: "fault", id: `${id}-fault` }));
   return Object.assign(place, { className: "field" });
 }
 
