@@ -174,16 +174,11 @@ def _clock(seconds: float | None) -> str:
     return "-" if seconds is None else text.clock(seconds)
 
 
-<<<<<<< HEAD
 def _about(seconds: float | None) -> str:
     """A duration that is expected, e.g. "about 2 h"; `clock` is for those that were measured."""
     return "-" if seconds is None else text.about(seconds)
 
 
-def _seconds(seconds: float | None) -> str:
-    """A short duration, e.g. "1.49 s" or "250 ms"."""
-    return text.duration(None if seconds is None else 1e3 * seconds)
-=======
 def _ms(value_ms: float | None) -> Markup:
     """Milliseconds in the unit that suits them, which stays on the line of its value."""
     return _unbroken(text.duration(value_ms))
@@ -191,7 +186,6 @@ def _ms(value_ms: float | None) -> Markup:
 
 def _unbroken(words: str) -> Markup:
     return escape(words.replace(" ", "\N{NO-BREAK SPACE}"))
->>>>>>> cdea680d (A help opens under a mouse that rests on it, beside what it explains; the head of a page takes two rows on a phone)
 
 
 def _ago(moment: datetime) -> str:

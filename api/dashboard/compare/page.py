@@ -26,6 +26,7 @@ from ...http.routes.jobs import of_job
 from ...http.service import ServiceDep
 from ..drawing.bars import Bar, bars
 from ..drawing.figure import Figure
+from ..drawing.frame import SERIES
 from ..html import job_url
 from ..job.charts import ABSCISSAS, SPEEDUP, curve_series, timed_series
 from ..job.curves import Abscissa, model_curve
@@ -60,8 +61,9 @@ def compare_charts(view: ComparePage) -> dict[str, Markup]:
         curve_series(one.curve, view.asked.x, f"{one.name}, sum of its tasks", job_url(one.job.id)) for one in view.jobs
     ]
     ends = [float(one.trials) if view.asked.x is Abscissa.TRIALS else one.searched_s for one in view.jobs]
-    for one in view.jobs if any(curve.points for curve in series) else ():
-        series += timed_series(one.latency, max(ends), f"{one.name}, timed")
+    timed = [mark for one in view.jobs for mark in timed_series(one.latency, max(ends), f"{one.name}, timed")]
+    if len(series) + len(timed) <= SERIES and any(curve.points for curve in series):
+        series += timed  # of more jobs the table above has them: beyond the colours no points are drawn
     figure = Figure(
         "steps",
         "Speed-up of the model of each job, by its tasks and as timed",
