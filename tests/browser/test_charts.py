@@ -417,13 +417,13 @@ def test_only_curves_that_are_seen_to_their_end_have_a_number_there(draw: Draw) 
     timed = replace(curves(), series=[*curves().series, steps("timed", (100, 9.5))])
     page = draw(timed)
     numbers, keys = page.locator("svg.frame .number"), page.locator(".legend .key path")
-    assert numbers.all_inner_texts() == ["1", "2", "3", "4"]
+    assert numbers.all_text_contents() == ["1", "2", "3", "4"]
     assert [key.split()[0] for key in keys.evaluate_all("(all) => all.map((one) => one.className.baseVal)")] == [
         *3 * ["line"],
         "dot",
     ]
     drag(page, (0.2, 0.2), (0.4, 0.9))
-    assert numbers.all_inner_texts() == ["1", "2", "3"]
+    assert numbers.all_text_contents() == ["1", "2", "3"]
 
 
 def test_a_drag_over_a_scatter_zooms_both_axes(draw: Draw) -> None:
