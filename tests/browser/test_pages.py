@@ -153,7 +153,7 @@ def settled(page: Page) -> Page:
 def words(page: Page) -> list[str]:
     """What can be read, but for how long something was there by now, and how large a part of that it was at work."""
     found: list[str] = page.evaluate(WORDS)
-    return [re.sub(r"[\d.]+%|[\d:]+ since", "", text) for text in found]
+    return [re.sub(r"[\d.]+%|[\d:]+ since|oldest for [\d:]+", "", text) for text in found]
 
 
 def serious(page: Page, *rules: str) -> list[str]:
