@@ -44,7 +44,7 @@ SILENT = {
 COLOUR = re.compile(r"#[0-9a-f]{3}|\b(rgb|hsl|hwb|lab|lch|oklab|oklch)a?\(|\b(black|white|gr[ae]y|red|blue|green)\b")
 """What a colour looks like that is told as such."""
 
-MADE_OF_NUMBERS = (".frame", ".gutter-", ".sparkline", ".find input")
+MADE_OF_NUMBERS = (".frame", ".gutter-", ".sparkline", ".find input", ".stacked [data-name]")
 """Room for what is drawn or lies above, by its own size."""
 
 
