@@ -79,6 +79,19 @@ class TestPlanted:
         assert tasks_text.endswith("built by llvm 22 instead of 21).")
         assert (view.jobs[1].run.finding, view.jobs[1].counts, rest) == ("slower", {"slower": 1, "equal": 14}, [])
 
+    def test_a_default_that_became_slower_too_leaves_the_machine(self, store: Store) -> None:
+        before = confirmed_alike(tasks_of(2))
+        drifted = {"default_ms": 11.0, "default_interval_ms": [10.9, 11.1]}
+        jobs = finished(store, before), finished(store, anew(before), run=(5.4, 5.6), **drifted)
+        run = compared(store, *jobs).jobs[1].verdict[0]
+        assert run.endswith(
+            ": +10.0%. Its default is slower too, +10.0%: it is the machine or versions, not the schedules."
+        )
+        back = compared(store, *jobs, baseline=jobs[1]).jobs[1].verdict[0]
+        assert back.endswith(
+            ": -9.1%. Its default is faster too, -9.1%: it is the machine or versions, not the schedules."
+        )
+
     def test_another_schedule_is_told_by_its_knobs(self, store):
         [task] = tasks_of(1)
         first, second = others(task, TARGET, 2)

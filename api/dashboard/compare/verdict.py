@@ -9,6 +9,7 @@ from tunewright.tuner.explain.comparison import TimeChange, TimeFinding
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import between_ms, change, counted, duration, mark_noise, ratio
 
+from ..job.tasks import Latency
 from .rows import ComparedTask, TaskCell
 from .sides import Side, SideMoment
 
@@ -67,7 +68,22 @@ def _run_sentence(baseline: Side, side: Side, run: TimeChange) -> list[str]:
     if run.finding is TimeFinding.EQUAL:
         return [f"A run of the whole model is neither slower nor faster for certain: {figures}."]
     kept = " The defaults are used." if side.run.latency.outcome is JobOutcome.DEFAULTS_KEPT else ""
-    return [f"A run of the whole model {FOR_CERTAIN[run.finding]}: {figures}.{kept}"]
+    default = _default_sentence(before, now, run.finding)
+    return [f"A run of the whole model {FOR_CERTAIN[run.finding]}: {figures}.{kept}{default}"]
+
+
+def _default_sentence(before: Latency, now: Latency, finding: TimeFinding) -> str:
+    """That a run by default became slower or faster as well, if it did beyond both intervals: no schedule does that."""
+    was, became = before.default_interval_ms, now.default_interval_ms
+    factor = ratio(now.default_ms, before.default_ms)
+    if was is None or became is None or factor is None:
+        return ""
+    is_so = became[0] > was[1] if finding is TimeFinding.SLOWER else became[1] < was[0]
+    return (
+        f" Its default is {finding.value} too, {change(factor, 1)}: it is the machine or versions, not the schedules."
+        if is_so
+        else ""
+    )
 
 
 def _tasks_sentence(finding: TimeFinding, cells: Sequence[tuple[ComparedTask, TaskCell]]) -> list[str]:
