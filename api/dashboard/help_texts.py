@@ -133,8 +133,8 @@ _TEXTS = {
     "waiting": "Jobs that no process has taken yet. They are counted in the queue, and the time is that of the one "
     "that waits longest.",
     "worth more time": "Whether more searching should bring 1% or more, and a minute of it 0.05% or more: less is "
-    "little. It is an estimate by the search itself, of how fast its tasks improved, and can't be told where the "
-    "trials that it goes by are noisy.",
+    "little. It is an estimate by the search itself, of how fast its tasks improved, and noisy trials, which make more "
+    "of it than there is, tell no more than that it is little.",
 }
 
 

@@ -41,13 +41,17 @@ class Outlook(StrEnum):
 
     @staticmethod
     def of(gain: float | None, minute_gain: float | None, noise: str) -> Outlook:
-        """What to make of an expected gain, of which a minute brings `minute_gain`, after times that are so noisy."""
+        """What to make of an expected gain, of which a minute brings `minute_gain`, after times that are so noisy.
+
+        Little stays little where they are: noise makes more of a gain, as the fastest of many noisy times are partly
+        luck, and never less.
+        """
         if gain is None:
             return Outlook.UNKNOWN
-        if noise:
-            return Outlook.NOISY
         is_slow = minute_gain is not None and minute_gain < LITTLE_MINUTE_GAIN
-        return Outlook.LITTLE if gain < LITTLE_GAIN or is_slow else Outlook.SOME
+        if gain < LITTLE_GAIN or is_slow:
+            return Outlook.LITTLE
+        return Outlook.NOISY if noise else Outlook.SOME
 
 
 OUTLOOKS = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -81,7 +82,7 @@ class TestPlanted:
 
     def test_a_default_that_became_slower_too_leaves_the_machine(self, store: Store) -> None:
         before = confirmed_alike(tasks_of(2))
-        drifted = {"default_ms": 11.0, "default_interval_ms": [10.9, 11.1]}
+        drifted: dict[str, Any] = {"default_ms": 11.0, "default_interval_ms": [10.9, 11.1]}
         jobs = finished(store, before), finished(store, anew(before), run=(5.4, 5.6), **drifted)
         run = compared(store, *jobs).jobs[1].verdict[0]
         assert run.endswith(

@@ -417,12 +417,12 @@ class TestAtOnce:
             ({"left_s": 7300.0, "remaining_gain": 0.1}, "some", "yes"),
             ({"left_s": 120.0, "remaining_gain": 0.004}, "little", "no"),
             ({"left_s": 7300.0, "remaining_gain": 0.03}, "little", "no"),  # less than 0.05% a minute
-            ({"left_s": 7300.0, "remaining_gain": 0.03, "noise": "it was busy"}, "noisy", "can't be told"),
-            ({"left_s": 7300.0, "remaining_gain": 0.001, "noise": "it was busy"}, "noisy", "can't be told"),
+            ({"left_s": 7300.0, "remaining_gain": 0.1, "noise": "it was busy"}, "noisy", "can't be told"),
+            ({"left_s": 7300.0, "remaining_gain": 0.03, "noise": "it was busy"}, "little", "no"),
         ],
     )
     def test_the_list_the_card_and_the_page_judge_alike(self, client, search, told, outlook, answer):
-        """By one rule; of noisy times nobody tells what more to expect."""
+        """By one rule; what more than little to expect of noisy times nobody tells."""
         searched(search)
         about = {"task_key": search.tasks[0].key, "op": search.tasks[0].op, "default_ms": 2.0, "best_ms": 2.0}
         search.tell(EventKind.IMPROVED, **about, noise=told.get("noise", ""))
