@@ -26,13 +26,13 @@ def filled(one, kit):
     task, target = product(), kit.target()
     one.store.add_task(task)
 
-    def fill(count=80, time_s=lambda values: 1e-3, sketch="tiled", seed=0, fails=0, busy=0):
+    def fill(count=80, time_s=lambda values: 1e-3, sketch="tiled", seed=0, fails=0, busy=0, unrolls=(1, 4)):
         rng = random.Random(seed)
         spec = JobSpec("ab" * 32, target.key, (SpecTask(task.key, 1 + seed),), {})
         one.store.jobs.submit(spec, "net.onnx", SearchBudget(10_000))
         lease = one.store.jobs.lease([target.key], "host-1:1")
         for number in range(count):
-            values = {"tile": rng.choice([1, 2, 4, 8]), "block": rng.randrange(2, 300), "unroll": rng.choice([1, 4])}
+            values = {"tile": rng.choice([1, 2, 4, 8]), "block": rng.randrange(2, 300), "unroll": rng.choice(unrolls)}
             values |= {"number": number}  # so that no two are the same
             measured = (
                 failed(error="signal 11") if number < fails else good(time_s(values) * rng.lognormvariate(0, 0.05))
@@ -141,6 +141,14 @@ def test_what_the_fastest_share(filled, look):
         assert shared[name]["others"] == pytest.approx(part)
     assert "The 20 fastest share what most others lack: tile 2 (all of them, " in page.words
     assert " and unroll 4 (all of them, " in page.words
+
+
+def test_what_nearly_all_trials_have_is_told_apart(filled, look):
+    """The fastest share it as well, which the picture shows and which says nothing."""
+    page, view = look(filled(300, unrolls=[1] + 39 * [4]))
+    [one] = view["importance"]["common"]
+    assert (one["name"], one["value"]) == ("unroll", "4") and one["others"] > 0.9
+    assert "Nearly all trials have unroll 4, the fastest too: little else was tried" in page.words
 
 
 def test_nothing_is_shared_where_it_is_by_chance(filled, look):

@@ -906,7 +906,7 @@ class TestOutOfTime:
         words = page(client, search.id)
         assert "paused, minutes over: too noisy to tell" in words
         assert re.search(r"More expected \? [^?]+? ~ \S+% faster by noisy trials", words)
-        assert "the machine is too busy for what its trials promise: go on with it when it is quiet" in words
+        assert "its trials differ by more than they promise: go on with it when the machine is quiet" in words
         assert "The same command goes on from what it found" in words
         assert not re.search(r"of the rest of its budget|about \S+ left|so far", words)
 

@@ -192,10 +192,10 @@ def _worth_afterwards(job: JobLine, run: Latency, prospect: Prospect, again: str
 def _untold(job: JobLine, forecast: str) -> Worth:
     """The answer where the machine was too busy for the trials that a forecast goes by."""
     then = "run the job again" if job.is_finished else "go on with it" if job.is_searched else "let it go on"
-    more = f"{forecast}. That can't be relied on, as it goes by trials on a machine that was too busy: {job.noise}."
+    more = f"{forecast}. That can't be relied on, as it goes by trials that can't: {job.noise}."
     if job.is_searched:
         more += f" {_way_on(job, is_little=False).capitalize()}."
-    why = f"the machine is too busy for what its trials promise: {then} when it is quiet"
+    why = f"its trials differ by more than they promise: {then} when the machine is quiet"
     return Worth(answer=Answered.UNTOLD, why=why, more=more)
 
 
@@ -232,7 +232,7 @@ def trust_answer(job: JobLine, run: Latency) -> JobAnswer:
         return JobAnswer(answer=Answered.OPEN, why="no speed-up is known so far")
     if run.noise:
         but = "its interval is clear of 1, but " if is_certain(run.speedup_interval) else ""
-        return JobAnswer(answer=Answered.NO, why=f"{but}the machine was too busy: {run.noise}")
+        return JobAnswer(answer=Answered.NO, why=f"{but}its times can't be relied on: {run.noise}")
     if run.of is GainBasis.TRIALS:
         if job.is_finished:
             return JobAnswer(answer=Answered.NO, why="it is by trials alone: nothing was timed side by side")

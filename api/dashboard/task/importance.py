@@ -75,6 +75,7 @@ class ImportanceShown(Answer):
     model_explained: float | None = Field(description="What they explain of its predictions.")
     fastest: int = Field(description="The fastest trials, as they are drawn: 20, but no more than a tenth.")
     shared: list[SharedShown] = Field(description="What those share and the others don't.")
+    common: list[SharedShown] = Field(description="What nearly all trials have, those too: little else was tried.")
 
     @property
     def mattering(self) -> list[ShareShown]:
@@ -117,6 +118,7 @@ def explain(
     names = _sketch_names(timed)
     by_model = {knob.name: knob.share for knob in model.knobs} if model else {}
     best = best_of(of_sketch)
+    had = _values_of_fastest(known, best, worked)
     shown = ImportanceShown(
         trials=len(timed),
         busy=len(worked) - len(calm),
@@ -134,13 +136,14 @@ def explain(
         model=predicted.model,
         model_explained=None if model is None else model.explained,
         fastest=len(best),
-        shared=_shared(known, best, worked),
+        shared=[one for one in had if one.others <= UNLIKE],
+        common=[one for one in had if one.others >= SHARED],
     )
     return Explanation(shown, predicted.times_s)
 
 
-def _shared(known: Standing, best: Sequence[TrialLine], worked: Sequence[TrialLine]) -> list[SharedShown]:
-    """What the fastest share: knobs, where all of these trials have them, and the sketch."""
+def _values_of_fastest(known: Standing, best: Sequence[TrialLine], worked: Sequence[TrialLine]) -> list[SharedShown]:
+    """The values that nearly all of the fastest have: of knobs, where all of these trials have them, and the sketch."""
     fastest = {line.id for line in best}
     others = [line for line in worked if line.id not in fastest]
     if len(best) < FEWEST_FASTEST or not others:
@@ -150,7 +153,7 @@ def _shared(known: Standing, best: Sequence[TrialLine], worked: Sequence[TrialLi
     for name, values in _inputs(known, lines).items():
         [(value, count)] = Counter(values[: len(best)]).most_common(1)
         part = values[len(best) :].count(value) / len(others)
-        if count >= SHARED * len(best) and part <= UNLIKE:
+        if count >= SHARED * len(best):
             text = names[int(value)] if name == SKETCH else f"{value:,.15g}"
             found.append(SharedShown(name=name, words=_words(name), value=text, fastest=count, others=part))
     return sorted(found, key=lambda one: (one.others, one.name))
