@@ -11,10 +11,11 @@ from pydantic import Field
 from tunewright.db.overview import JobFigures, NamedEvent
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
+from tunewright.tuner.explain.regression import regression_origin
 from tunewright.tuner.search.report import JobOutcome
 
 from ..http.schemas.base import Answer
-from .views import TargetName, Text
+from .views import LongText, TargetName, Text
 
 MOST_REGRESSIONS = 5
 """Regressions on the page: the newest ones."""
@@ -62,6 +63,7 @@ class RegressionLine(Answer):
     target: TargetName
     before_ms: float | None
     now_ms: float | None
+    origin: LongText = Field(description="Which versions built it, instead of which; empty where these are the same.")
     at: datetime
 
     @property
@@ -90,6 +92,7 @@ def _line(found: NamedEvent, targets: Mapping[str, str]) -> RegressionLine:
         target=TargetName.known(found.target_key, targets),
         before_ms=values.number(event.data, "before_ms"),
         now_ms=values.number(event.data, "now_ms"),
+        origin=regression_origin(event.data),
         at=event.created_at,
     )
 

@@ -97,7 +97,8 @@ def test_what_runs_is_shown_with_its_curve(one, run, look):
 
 def test_what_became_slower_is_told_with_the_way_there(one, run, look, kit):
     lease, data = run("<b>net</b>"), {"task_key": kit.task(8).key, "op": "Relu", "before_ms": 1.0, "now_ms": 1.5}
-    strange = {"task_key": 5, "op": ["x"], "before_ms": "soon", "now_ms": None}
+    data |= {"before": {"llvm": "21"}, "now": {"llvm": "<22>"}}
+    strange = {"task_key": 5, "op": ["x"], "before_ms": "soon", "now_ms": None, "before": ["llvm"], "now": 5}
     one.store.jobs.renew(lease, events=[NewEvent(EventKind.REGRESSED, strange), NewEvent(EventKind.REGRESSED, data)])
     succeed(one, lease, regressed=2)
     view, page = look()
@@ -105,7 +106,8 @@ def test_what_became_slower_is_told_with_the_way_there(one, run, look, kit):
         (lease.job_id, 1.0, 1.5),
         (lease.job_id, None, None),
     ]
-    assert "1.00 ms → 1.50 ms (1.50x as long): why in job" in page.words and "&lt;b&gt;net&lt;/b&gt;" in page.source
+    assert "1.00 ms → 1.50 ms (1.50x as long), built by llvm <22> instead of 21: why in job" in page.words
+    assert "&lt;b&gt;net&lt;/b&gt;" in page.source
     assert f"/tasks/{kit.task(8).key}?target={kit.target().key}" in page.links()
     assert page.links().count(f"/compare?job={lease.job_id}") == 2
 

@@ -21,8 +21,18 @@ def regression_words(data: Mapping[str, Any]) -> str:
     )
     factor = ratio(now_ms, before_ms)
     slower = "" if factor is None else f": {change(factor)}"
-    origins = ({} if not isinstance(data.get(name), Mapping) else data[name] for name in ("before", "now"))
-    return "; ".join((f"{now}, was {before}{slower}", *origin_texts(*origins)))
+    return "; ".join((f"{now}, was {before}{slower}", *origin_texts(*_origins(data))))
+
+
+def regression_origin(data: Mapping[str, Any]) -> str:
+    """What its task was built by, and what before, e.g. "llvm 22 instead of 21"; empty where that is the same."""
+    return ", ".join(replaced_texts(*_origins(data)))
+
+
+def _origins(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """What the data of an event says of the origin before and now."""
+    before, now = ({} if not isinstance(data.get(name), Mapping) else data[name] for name in ("before", "now"))
+    return before, now
 
 
 def origin_texts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
