@@ -155,7 +155,7 @@ def test_a_page_tells_what_an_upgrade_did(one, client, kit):
     page = whole(client.get(f"/jobs/{job['id']}")).source
     tasks = whole(client.get(f"/jobs/{job['id']}?tab=tasks")).source
     assert "Tuning still pays for 1 of 2 tasks" in page and "the default is as fast now</td>" in tasks
-    assert 'title="llvmlite 0.1, llvm 3.4">1.00 ms before' in tasks
+    assert 'title="llvmlite 0.1, llvm 3.4">1.00\N{NO-BREAK SPACE}ms before' in tasks
 
 
 def report(job_id, keys, kit):

@@ -36,9 +36,12 @@ PRIVATE = [
 @pytest.fixture
 def resolved(monkeypatch):
     """A function that says what names lead to."""
+    really = socket.getaddrinfo
 
     def say(**hosts):
-        def look_up(host, port, **_):
+        def look_up(host, port, *family, **wanted):
+            if family:  # a thread that connects to something else meanwhile, as one that watches Ray's processes
+                return really(host, port, *family, **wanted)
             if host not in hosts:
                 raise socket.gaierror(socket.EAI_NONAME, "unknown")
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in hosts[host]]
