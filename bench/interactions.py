@@ -17,7 +17,7 @@ from .service import ServiceProcess
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FloatRect, Locator, Page
 
-KINDS = ("pointermove", "pointerdown", "pointerup", "click", "dblclick", "keydown", "input")
+KINDS = ("pointermove", "pointerdown", "pointerup", "click", "dblclick")
 """The events that are timed."""
 
 WATCH = """(kinds) => {

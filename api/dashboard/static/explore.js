@@ -271,7 +271,7 @@ for (const kind of ["pointerover", "focusin"])
 function show() {
   const query = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {
-    const plain = { x: "trial", y: "time", sort: "time" }[name];
+    const { plain } = form.elements[name].dataset ?? {}; // of several fields of a name there is none
     if (value.trim() && value !== plain) query.append(name, value.trim());
   }
   history.replaceState(history.state, "", `${location.pathname}?${query}`);

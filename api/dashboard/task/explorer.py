@@ -26,6 +26,7 @@ from ...http.descriptions import Descriptions, DescriptionsDep
 from ...http.paging import bad_cursor
 from ...http.problems import ProblemKind, invalid
 from ...http.query import PrefixedQuery
+from ...http.routes.jobs import of_job
 from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep, in_thread
 from ..drawing.parallel import Band, BandKind, BrushAxis, Explored
@@ -57,7 +58,7 @@ from .explorer_view import (
     SketchShown,
 )
 from .importance import Explanation, explain
-from .schedules import Standing, TaskHead, TaskInPath, find_job
+from .schedules import Standing, TaskHead, TaskInPath
 from .view import JobName
 
 router = APIRouter(tags=["pages"])
@@ -172,7 +173,7 @@ class ExplorerFacts:
     @staticmethod
     def load(store: Store, query: ExplorerAsked) -> ExplorerFacts:
         """By what was asked for. Raises Problem, StoreError."""
-        job = None if query.job is None else find_job(store, query.job)
+        job = None if query.job is None else of_job(partial(store.jobs.get, query.job), query.job)
         newest_event = store.jobs.newest_event(job.id) if job else 0  # before what is read, so that none is missed
         keys = query.task, query.target
         known = Standing.load(store, *keys)

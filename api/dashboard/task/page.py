@@ -27,6 +27,7 @@ from tunewright.tuner.units import in_ms
 from ...http.descriptions import Descriptions, DescriptionsDep
 from ...http.paging import bad_cursor
 from ...http.problems import ProblemKind
+from ...http.routes.jobs import of_job
 from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep, in_thread
 from ..page import add_page
@@ -39,7 +40,6 @@ from .schedules import (
     TaskHead,
     TaskInPath,
     TrialBrief,
-    find_job,
     knobs,
     text_parts,
     tolerances,
@@ -101,7 +101,7 @@ class TaskFacts:
     def load(cls, store: Store, query: TaskAsked) -> TaskFacts:
         """By what was asked for. Raises Problem, StoreError."""
         key, target_key = query.task, query.target
-        job = None if query.job is None else find_job(store, query.job)
+        job = None if query.job is None else of_job(partial(store.jobs.get, query.job), query.job)
         # Before what the page says, so that none is missed.
         newest_event = store.jobs.newest_event(job.id) if job else 0
         known = Standing.load(store, key, target_key, job)

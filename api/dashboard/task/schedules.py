@@ -14,7 +14,6 @@ from pydantic import Field
 
 from tunewright.codegen.target import Target
 from tunewright.db.best import Best
-from tunewright.db.errors import NotFound
 from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail, TrialLine
@@ -32,7 +31,6 @@ from tunewright.tuner.noise import noise_of_line, noise_of_measurement
 from tunewright.tuner.text import shorten
 
 from ...http.descriptions import Descriptions, Failure
-from ...http.problems import Problem, ProblemKind
 from ...http.schemas.base import FEW_HAVE_NONE, SHA256, Answer, Digest
 from ...http.service import find_target, find_task
 from ..views import IS_IMPORTED, MOST_KNOBS, KnobValues, Text
@@ -44,14 +42,6 @@ TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of the 
 
 LONGEST_SCHEDULE = 400
 """Longest text of a schedule on one line, in characters."""
-
-
-def find_job(store: Store, job_id: int) -> Job:
-    """A job by its number. Raises Problem where there is none, StoreError."""
-    try:
-        return store.jobs.get(job_id)
-    except NotFound as error:
-        raise Problem(ProblemKind.NO_SUCH_JOB, f"no job has the number {job_id}") from error
 
 
 class TensorShown(Answer):
