@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -255,13 +256,13 @@ def running(
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
+    one = Running(app, f"http://127.0.0.1:{listening.getsockname()[1]}", token, server)
     try:
         wait_for(lambda: server.started or not thread.is_alive())
         assert server.started
-        one = Running(app, f"http://127.0.0.1:{listening.getsockname()[1]}", token, server)
         yield one
-        one.close()
     finally:
+        one.close()
         app.state.service.drain()
         server.should_exit = True
         thread.join(60)
@@ -308,6 +309,13 @@ def serve(tmp_path: Path) -> Callable[..., Any]:
         return running(url or f"sqlite:///{tmp_path}/s{next(numbers)}.db", options, **settings)
 
     return begin
+
+
+@pytest.fixture
+def within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates are counted in the middle of a minute: where one ends, they let a request more pass."""
+    middle_s = time.time() // 60 * 60 + 30
+    monkeypatch.setattr("limits.storage.memory.time", SimpleNamespace(time=lambda: middle_s))
 
 
 @pytest.fixture

@@ -171,6 +171,7 @@ def test_refusals_of_pages_are_pages(one):
     assert answer.text.count("<script") == answer.text.count('src="/static/show.js') == 1
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_rates(serve):
     options = Options(requests_per_minute=20, changes_per_minute=3, failures_per_minute=2)
     with serve(options) as one:
@@ -201,6 +202,7 @@ def test_answers_carry_headers(one, client):
     assert client.get("/v1/jobs", headers={"X-Request-ID": "a\tb"}).headers["x-request-id"] != "a\tb"
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_wrong_keys_of_others_lock_nobody_out(serve, monkeypatch):
     """One address may be that of many: a proxy's, or this machine's own."""
     monkeypatch.setattr("tunewright.api.http.access.TRUST_S", 0.0)  # each request has its key checked anew

@@ -126,6 +126,7 @@ def test_other_sites_log_nobody_in(one):
         assert "set-cookie" not in refused.headers
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_guesses_are_limited(serve):
     with serve(Options(failures_per_minute=3)) as one:
         browser = one.client(token="", headers=HTML | {"Origin": one.url})
@@ -133,6 +134,7 @@ def test_guesses_are_limited(serve):
         assert log_in(browser, one.token).status_code == 429
 
 
+@pytest.mark.usefixtures("within_a_minute")
 def test_sessions_share_the_limits_of_their_key(serve):
     with serve(Options(changes_per_minute=3)) as one:
         browser = one.client(token="", headers=HTML | {"Origin": one.url})

@@ -274,6 +274,7 @@ class TestBackground:
         assert ask(client, task, tune="background").json()["job"] is None
         assert one.store.jobs.list() == []
 
+    @pytest.mark.usefixtures("within_a_minute")
     def test_counts_as_a_change(self, serve):
         task = make_task(64)
         with serve(Options(changes_per_minute=1)) as one:
