@@ -17,6 +17,7 @@ from tunewright.workers.measure.race import (
     LONG_RUN_S,
     MAX_SETTLING_SAMPLES,
     PATIENCE_S,
+    RETIMING_S,
     SAMPLES_PER_TURN,
     SETTLING_S,
     SLOWER_RATIO,
@@ -143,7 +144,7 @@ def test_one_that_is_a_bit_faster_is_not_timed_for_ever(noise: float, run_s: flo
     assert len(outcome.samples_s) >= FIRST_SAMPLES
     assert machine.ran[-1] == "challenger"
     turns = 2 * max(SAMPLES_PER_TURN, MIN_SAMPLES) * max(1.2 * run_s, SAMPLE_S) * (1 + 10 * noise)
-    assert machine.now_s <= 100 + 2 * (BUDGET_S + turns), "and once more where it seems faster"
+    assert machine.now_s <= 100 + 2 * (BUDGET_S + turns) + RETIMING_S, "and once more where it seems faster"
 
 
 @pytest.mark.parametrize(("run_s", "fewest"), [(1e-6, MIN_SAMPLES), (LONG_RUN_S / 2, MIN_SAMPLES), (2 * LONG_RUN_S, 2)])
@@ -347,6 +348,21 @@ def test_times_do_not_fall_with_each_that_takes_another_one_s_place(run_s: float
         machine.now_s += 0.4
     assert len(times_s) > 40, "they do take each other's place"
     assert 0.8 * run_s < min(times_s) < max(times_s) < 1.25 * run_s
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 3e-3])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_luckiest_of_many_on_a_busy_machine_is_stored_as_slow_as_it_is(run_s: float, seed: int) -> None:
+    """Of two hundred that are as fast as each other, where each sample is held up as a coin falls."""
+    rng = np.random.default_rng(seed)
+    machine = Machine(lambda now_s: float(rng.choice((1.0, 2.0))))
+    best = incumbent(machine, run_s)
+    for number in range(200):
+        challenger = Scheduled(machine, f"number {number}", run_s).runner
+        outcome = Race(challenger, best, None, machine.clock).run(BUDGET_S)
+        if outcome.is_fastest:
+            best = best.successor(challenger, interval(outcome.samples_s).median_s, outcome.drift or 1.0)
+    assert 0.8 * run_s < best.time_s < 1.6 * run_s
 
 
 def test_what_is_clearly_faster_is_a_standard_itself() -> None:

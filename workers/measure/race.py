@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tunewright.codegen.closeable import Closeable
 
-from .noise import BELIEVED_DRIFT, drift_noise
+from .noise import BELIEVED_DRIFT, NOISY_SPREAD, drift_noise
 from .sampling import (
     MAX_SAMPLING_S,
     MIN_SAMPLES,
@@ -55,6 +55,11 @@ machine mostly passes within hundredths of a second."""
 
 MAX_SETTLING_SAMPLES = 50
 """Samples of that timing that are stored."""
+
+RETIMING_S = 0.5
+"""How long a challenger that seems faster is timed anew while its samples do not agree: on a busy machine the few that
+decide are the luckiest of thousands of trials, and so the stored time of a kernel of 3 ms fell to six tenths of what it
+takes. Quiet machines need none of it."""
 
 PATIENCE_S = 0.25
 """How long an incumbent is timed again that suddenly takes `FAR_SLOWER_RATIO` times as long: something holds it up,
@@ -205,6 +210,7 @@ class Race:
 
         A challenger that seems faster is timed anew, in turn with the incumbent's anchor too, and only these samples
         count: the first ones of the fastest of many are partly luck, and all later times are in proportion to them.
+        For the same reason they are to agree, which may take until `RETIMING_S`.
         """
         is_long, limit_s = self._challenger.is_long, start_s + MAX_SAMPLING_S
         if is_long:
@@ -223,7 +229,7 @@ class Race:
             if not is_single_long_run and (self._is_slower(incumbent) or self._is_same(incumbent)):
                 return self._outcome(incumbent, is_fastest=False)
             now_s = self._clock()
-            has_enough = len(self._samples_s) >= (FIRST_SAMPLES if is_long else MIN_SAMPLES)
+            has_enough = self._has_enough(must_agree=is_retimed and now_s < start_s + RETIMING_S)
             if not (now_s >= limit_s or (has_enough and (self._is_decided(incumbent) or now_s >= start_s + budget_s))):
                 continue
             is_faster = interval(self._samples_s).median_s < incumbent.time_s
@@ -277,6 +283,12 @@ class Race:
         if drift > BELIEVED_DRIFT and interval(samples_s).median_s < incumbent.time_s:
             return RaceResult(self._challenger_s, False, self._ran, doubt=drift_noise(drift))
         return RaceResult(samples_s, is_fastest, self._ran, incumbent_s, drift)
+
+    def _has_enough(self, *, must_agree: bool) -> bool:
+        """Whether the challenger has the fewest samples; where they must agree, long runs too need more than a few."""
+        if must_agree:
+            return len(self._samples_s) >= MIN_SAMPLES and interval(self._samples_s).width <= NOISY_SPREAD
+        return len(self._samples_s) >= (FIRST_SAMPLES if self._challenger.is_long else MIN_SAMPLES)
 
     def _is_slower(self, incumbent: Incumbent) -> bool:
         """Whether the challenger is clearly slower."""
