@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import ColumnElement, delete, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from tunewright.codegen.codec import from_json, to_json
@@ -17,7 +17,7 @@ from tunewright.codegen.target import Target
 
 from .database import Database, DatabasePart, read_session, write_session
 from .errors import NotFound
-from .tables import BestRow, JobRow, TargetRow, TunerRow
+from .tables import BestRow, DeviceOrderRow, JobRow, TargetRow, TunerRow
 from .translate import clean, from_row, to_target
 
 LONGEST_ID, LONGEST_POOL = 64, 16
@@ -50,7 +50,7 @@ class TunerWish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceOrder:
-    """What somebody wants of a device: each process that has it carries that out once."""
+    """What somebody wants of a device: each process that has it carries that out once, also one that starts later."""
 
     device: str  # its name
     until: datetime | None  # UTC, of a quarantine; None: one is to end
@@ -95,12 +95,6 @@ class Tuner:
     orders: tuple[DeviceOrder, ...] = ()  # likewise, the newest of each device
 
 
-ORDER = "order"
-"""Marks an order among the devices of a row, where versions that know of none pass it over."""
-
-GONE_S = 3600.0
-"""An order so old is dropped where its process does not have the device any more: one that comes back soon has it."""
-
 LONGEST_REASON = 200
 """Letters of the reason of a quarantine that people give."""
 
@@ -119,7 +113,7 @@ class Fleet(DatabasePart):
     def enlist(
         self, session: Session, tuner_id: str, host: str, pid: int, version: str, pool: str, owner: str = ""
     ) -> None:
-        """Store a tuner that starts. One that an owner enlists again keeps what people want of it.
+        """Store a tuner that starts. One that an owner enlists again keeps what people wish of it.
 
         Raises ValueError for an id or a pool that is too long, NotFound for a tuner of another owner.
         """
@@ -129,9 +123,9 @@ class Fleet(DatabasePart):
         now = self.database.now(session)
         session.execute(delete(TunerRow).where(TunerRow.seen_at < now - timedelta(seconds=FORGET_S)))
         row = self._own_row(session, tuner_id, owner)
-        wish, orders = (None, ()) if row is None or not owner else (row.wish, _orders(row.devices))
+        wish = row.wish if row is not None and owner else None
         row = self._add(session, tuner_id, values, now)
-        row.wish, row.devices = wish, [*map(_order_json, orders)]
+        row.wish = wish
         self._enlisted[tuner_id] = values
         self.database.announce(session)
 
@@ -162,13 +156,10 @@ class Fleet(DatabasePart):
                 raise NotFound(f"{self.database}: there is no tuner {tuner_id}")
             row = self._add(session, tuner_id, values, now)
         row.seen_at = now
-        names = {clean(device.name) for device in devices}
-        orders = [order for order in _orders(row.devices) if _is_open(order, names, now)]
-        row.devices = [
-            *(to_json(replace(device, name=clean(device.name), reason=clean(device.reason))) for device in devices),
-            *map(_order_json, orders),
-        ]
+        named = [replace(device, name=clean(device.name), reason=clean(device.reason)) for device in devices]
+        row.devices = [to_json(device) for device in named]
         row.job_id, row.draining = job_id, draining
+        orders = _orders_of(named, _open_orders(session, now))
         return TunerOrders(_wish(row.wish), tuple(_due(order, now) for order in orders))
 
     @write_session
@@ -183,29 +174,30 @@ class Fleet(DatabasePart):
             raise NotFound(f"{self.database}: there is no tuner {tuner_id} at work")
         row.wish = TunerWish.DRAIN.value
         self.database.announce(session)
-        return _tuner(row)
+        return _tuner(row, _open_orders(session, now))
 
     @write_session
     def order(self, session: Session, device: str, rest_s: float | None, reason: str = "") -> list[Tuner]:
         """Wish a device to be in quarantine for so long from now on, or no longer (None): the processes that have it.
 
-        It takes the place of what was wished of that device before. Raises NotFound where no process has it, ValueError
-        for a quarantine that has no end.
+        Processes that come to have it before the quarantine is over hear of it too. It takes the place of what was
+        wished of that device before. Raises NotFound where no process has it, ValueError for a quarantine that has no
+        end.
         """
         now, name = self.database.now(session), clean(device)
         if rest_s is not None and not 0.0 < rest_s <= MOST_REST_S:
             raise ValueError(f"{rest_s} s is no length of a quarantine: it has at most {MOST_REST_S:.0f}")
         until = None if rest_s is None else now + timedelta(seconds=rest_s)
-        order = DeviceOrder(name, until, clean(reason)[:LONGEST_REASON], now)
         rows = [row for row in self._live_rows(session, SILENT_S, now, lock=True) if _has_device(row, name)]
         if not rows:
             raise NotFound(f"{self.database}: no tuner process at work has a device of that name")
-        for row in rows:
-            others = [entry for entry in _orders(row.devices) if entry.device != name]
-            reported = [entry for entry in row.devices if isinstance(entry, dict)]
-            row.devices = [*reported, *map(_order_json, [*others, order])]
+        session.execute(delete(DeviceOrderRow).where(or_(DeviceOrderRow.device == name, _is_over(now))))
+        reason = clean(reason)[:LONGEST_REASON]
+        session.add(DeviceOrderRow(device=name, until=until, reason=reason, given_at=now))
+        session.flush()
         self.database.announce(session)
-        return [_tuner(row) for row in rows]
+        orders = _open_orders(session, now)
+        return [_tuner(row, orders) for row in rows]
 
     @write_session
     def leave(self, session: Session, tuner_id: str, owner: str = "") -> None:
@@ -219,7 +211,9 @@ class Fleet(DatabasePart):
     @read_session
     def tuners(self, session: Session, silent_s: float = SILENT_S) -> list[Tuner]:
         """Tuners that reported within `silent_s`, the longest running first."""
-        return [_tuner(row) for row in self._live_rows(session, silent_s, self.database.now(session))]
+        now = self.database.now(session)
+        orders = _open_orders(session, now)
+        return [_tuner(row, orders) for row in self._live_rows(session, silent_s, now)]
 
     @read_session
     def targets(self, session: Session, silent_s: float = SILENT_S) -> list[Target]:
@@ -283,33 +277,25 @@ def _devices(entries: list[Any]) -> tuple[TunerDevice, ...]:
     return tuple(from_json(TunerDevice, data) for data in entries if isinstance(data, dict))
 
 
-def _orders(entries: list[Any]) -> tuple[DeviceOrder, ...]:
-    """The orders among the devices of a row."""
-    orders = [entry[1:] for entry in entries if isinstance(entry, list) and len(entry) == 5 and entry[0] == ORDER]
-    return tuple(
-        DeviceOrder(str(name), None if until is None else _moment(until), str(reason), _moment(given_at))
-        for name, until, reason, given_at in orders
-    )
+def _is_over(now: datetime) -> ColumnElement[bool]:
+    """The condition that an order needs not be heard of any more: its quarantine is over, or that which it ends."""
+    return func.coalesce(DeviceOrderRow.until <= now, DeviceOrderRow.given_at <= now - timedelta(seconds=MOST_REST_S))
 
 
-def _is_open(order: DeviceOrder, names: Collection[str], now: datetime) -> bool:
-    """Whether an order is kept: not where its quarantine is over, or its device has been gone for long."""
-    is_over = order.until is not None and order.until <= now
-    return not is_over and (order.device in names or now - order.given_at < timedelta(seconds=GONE_S))
+def _open_orders(session: Session, now: datetime) -> list[DeviceOrder]:
+    """What people want of devices, the oldest first; one of each device."""
+    query = select(DeviceOrderRow).where(not_(_is_over(now))).order_by(DeviceOrderRow.id)
+    return [from_row(DeviceOrder, row) for row in session.scalars(query)]
+
+
+def _orders_of(devices: Iterable[TunerDevice], orders: Iterable[DeviceOrder]) -> tuple[DeviceOrder, ...]:
+    names = {device.name for device in devices}
+    return tuple(order for order in orders if order.device in names)
 
 
 def _due(order: DeviceOrder, now: datetime) -> DueOrder:
     left_s = None if order.until is None else (order.until - now).total_seconds()
     return DueOrder(order.device, left_s, order.reason, order.given_at)
-
-
-def _order_json(order: DeviceOrder) -> list[Any]:
-    until = None if order.until is None else order.until.isoformat()
-    return [ORDER, order.device, until, order.reason, order.given_at.isoformat()]
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def _has_device(row: TunerRow, name: str) -> bool:
@@ -321,5 +307,7 @@ def _wish(word: str | None) -> TunerWish | None:
     return TunerWish(word) if word in list(TunerWish) else None
 
 
-def _tuner(row: TunerRow) -> Tuner:
-    return from_row(Tuner, row, devices=_devices(row.devices), wish=_wish(row.wish), orders=_orders(row.devices))
+def _tuner(row: TunerRow, orders: Iterable[DeviceOrder]) -> Tuner:
+    """A tuner, with those of the orders that are of its devices."""
+    devices = _devices(row.devices)
+    return from_row(Tuner, row, devices=devices, wish=_wish(row.wish), orders=_orders_of(devices, orders))

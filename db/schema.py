@@ -32,7 +32,7 @@ from .tables import Row
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0009"
+HEAD = "0010"
 """The revision of `tables`; a test compares it with the newest file in `migrations/versions`."""
 
 LOCK = 0x74756E65  # "tune": the number of PostgreSQL's advisory lock on the schema

@@ -231,11 +231,23 @@ class TunerRow(Row):
     pool: Mapped[str] = mapped_column(String(16))
     started_at: Mapped[datetime] = mapped_column(Instant)
     seen_at: Mapped[datetime] = mapped_column(Instant)
-    devices: Mapped[list[Any]] = mapped_column(Json)  # and what people ordered of them, see `Fleet`
+    devices: Mapped[list[Any]] = mapped_column(Json)
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
     draining: Mapped[bool] = mapped_column(Boolean)
     owner: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))  # id of its API key, if any
     wish: Mapped[str | None] = mapped_column(String(16))  # what it is to do
+
+
+class DeviceOrderRow(Row):
+    """What people want of a device, whichever processes have it. Names are of any length, so they are no key."""
+
+    __tablename__ = "device_orders"
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    device: Mapped[str] = mapped_column(Text)
+    until: Mapped[datetime | None] = mapped_column(Instant)  # of a quarantine; none: one is to end
+    reason: Mapped[str] = mapped_column(Text)
+    given_at: Mapped[datetime] = mapped_column(Instant)
 
 
 class WebhookRow(Row):

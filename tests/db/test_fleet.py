@@ -5,11 +5,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import select
 
 from tunewright.db import exchange
 from tunewright.db.errors import NotFound
-from tunewright.db.fleet import DeviceOrder, DueOrder, TunerDevice, TunerOrders, TunerWish
+from tunewright.db.fleet import MOST_REST_S, DeviceOrder, DueOrder, TunerDevice, TunerOrders, TunerWish
 from tunewright.db.job import SearchBudget
+from tunewright.db.tables import DeviceOrderRow
 
 
 @pytest.fixture
@@ -162,19 +164,37 @@ class TestOrders:
         assert fleet.report("t1", [device(samples)]) == TunerOrders()
         assert fleet.tuners()[0].orders == ()
 
-    def test_orders_go_with_their_devices(self, fleet, samples, clock):
-        """A node of a growing cluster may come back soon, or under another name each time."""
-        gone, here = device(samples), device(samples, 4)
+    def test_processes_that_start_later_hear_of_an_order_until_it_is_over(self, fleet, samples, clock):
+        """Something may start a process again, or a node of a growing cluster comes back."""
+        rested, lifted = device(samples), device(samples, 4)
         fleet.enlist("t1", "h", 1, "1", "ray")
-        fleet.report("t1", [gone, here])
-        fleet.order(gone.name, 7200.0)
-        fleet.order(here.name, None)
-        for _ in range(59):
-            clock.advance(60)
-            assert [order.device for order in fleet.report("t1", [here]).devices] == [gone.name, here.name]
-        clock.advance(60)
-        assert [order.device for order in fleet.report("t1", [here]).devices] == [here.name]
-        assert [order.device for order in fleet.tuners()[0].orders] == [here.name]
+        fleet.report("t1", [rested, lifted])
+        fleet.order(rested.name, 7200.0, "its fan")
+        fleet.order(lifted.name, None)
+        fleet.leave("t1")
+        clock.advance(7199)
+        fleet.enlist("t2", "h", 2, "1", "ray")
+        assert fleet.report("t2", []) == TunerOrders()
+        assert fleet.tuners()[0].orders == ()
+        orders = fleet.report("t2", [rested, lifted]).devices
+        assert [(order.device, order.left_s) for order in orders] == [(rested.name, 1.0), (lifted.name, None)]
+        assert [order.device for order in fleet.tuners()[0].orders] == [rested.name, lifted.name]
+        clock.advance(1)
+        assert [order.device for order in fleet.report("t2", [rested, lifted]).devices] == [lifted.name]
+        clock.advance(MOST_REST_S)
+        assert fleet.report("t2", [rested, lifted]) == TunerOrders()
+
+    def test_orders_that_are_over_are_forgotten_with_the_next(self, filled, fleet, samples, clock):
+        fleet.enlist("t1", "h", 1, "1", "local")
+        for rest_s in (60.0, 30.0, None, 90.0):
+            fleet.report("t1", [device(samples), device(samples, 4)])
+            fleet.order(device(samples).name, rest_s)
+            fleet.report("t1", [device(samples), device(samples, 4)])
+            fleet.order(device(samples, 4).name, 10.0)
+            clock.advance(10)
+            with filled.database.read() as session:
+                left = session.scalars(select(DeviceOrderRow.device).order_by(DeviceOrderRow.device)).all()
+            assert left == [device(samples).name, device(samples, 4).name]
 
     def test_an_order_has_a_device_and_an_end(self, fleet, samples):
         fleet.enlist("t1", "h", 1, "1", "local")

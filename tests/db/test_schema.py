@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +22,16 @@ from tunewright.db.errors import StoreError
 from tunewright.db.job import UNFINISHED, EventKind, Idempotency, JobState, SearchBudget
 from tunewright.db.snapshot import NewSnapshot
 from tunewright.db.store import open_store
-from tunewright.db.tables import IS_UNFINISHED, BestRow, ConfirmationRow, Row, TaskRow, TrialRow, UploadRow
+from tunewright.db.tables import (
+    IS_UNFINISHED,
+    BestRow,
+    ConfirmationRow,
+    DeviceOrderRow,
+    Row,
+    TaskRow,
+    TrialRow,
+    UploadRow,
+)
 from tunewright.db.trial import TrialOrder
 
 from .conftest import FROZEN
@@ -177,6 +188,7 @@ def test_a_frozen_database_says_when_the_best_was_created(path, tmp_path):
 
 BEFORE_TRUST = ";".join(
     [
+        "DROP TABLE device_orders",
         "DROP TABLE log_promotions",
         "DROP TABLE log_release_entries",
         "DROP TABLE log_releases",
@@ -382,3 +394,27 @@ def test_models_of_older_databases_were_used_when_they_were_sent(tmp_path):
     with open_store(f"sqlite:///{tmp_path / 'old.db'}") as store, store.database.read() as session:
         [row] = session.scalars(sa.select(UploadRow))
         assert row.used_at == row.created_at
+
+
+def test_orders_for_devices_are_kept(tmp_path):
+    """They were among the devices of each tuner; of two of one device the newer is in force."""
+    shutil.copy(next(path for path in FROZEN if path.stem == "0009"), tmp_path / "old.db")
+    orders = [
+        ["order", "gpu", "2099-01-01T00:00:00+00:00", "hot", "2026-11-29T10:00:00+00:00"],
+        ["order", "cpu", None, "", "2026-11-29T12:00:00+00:00"],
+    ]
+    older = [["order", "cpu", "2099-01-01T00:00:00+00:00", "its fan", "2026-11-29T11:00:00+00:00"]]
+    with closing(sqlite3.connect(tmp_path / "old.db")) as old, old:
+        [(data,)] = old.execute("SELECT devices FROM tuners").fetchall()
+        old.execute("UPDATE tuners SET devices = ?", [json.dumps(json.loads(data) + orders)])
+        old.execute(
+            "INSERT INTO tuners SELECT 'other', host, pid, version, pool, started_at, seen_at, ?, NULL, "
+            "draining, owner, wish FROM tuners",
+            [json.dumps(older)],
+        )
+    with open_store(f"sqlite:///{tmp_path / 'old.db'}") as store, store.database.read() as session:
+        rows = session.scalars(sa.select(DeviceOrderRow).order_by(DeviceOrderRow.device))
+        assert [(row.device, row.until and row.until.year, row.reason, row.given_at.hour) for row in rows] == [
+            ("cpu", None, "", 12),
+            ("gpu", 2099, "hot", 10),
+        ]
