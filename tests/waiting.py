@@ -14,9 +14,11 @@ T = TypeVar("T")
 def wait_for(look: Callable[[], T | None], timeout_s: float = 120.0) -> T:
     """What it sees as soon as it sees anything. The limit only ends what hangs: a busy machine may take a minute."""
     deadline_s = time.monotonic() + timeout_s
+    pause_s = 0.001  # between two looks: nothing tells of what others do
     while not (seen := look()):
         assert time.monotonic() < deadline_s
-        time.sleep(0.05)  # between two looks: nothing tells of what others do
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.05)  # soon, at first: a server in this process takes some milliseconds to start
     return seen
 
 

@@ -17,7 +17,7 @@ from .bounds import MANY_RUNS, Bound, Leeway, has_varying_shape, output_bound
 from .case import FuzzCase
 from .exactness import MOVING
 from .explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE
-from .explanations.anyone import flushes
+from .explanations.anyone import divides_sums_by_zero, flushes
 from .explanations.difference import Difference
 from .precision import BF16_STEP
 from .program import FlatProgram
@@ -168,7 +168,8 @@ def _judge_rounded(difference: Difference, given: Any) -> tuple[Difference, list
     """The unexplained rest of a difference between a rounded answer of ours and the model, and the explanations.
 
     What is no number where `given`, the answer without rounding, is one, or infinite where that is finite and not next
-    to the largest of its type, must be within the bound, unless a curve upstream is next to nothing.
+    to the largest of its type, must be within the bound, unless a curve upstream is next to nothing, or a sum that is
+    next to it is divided by 0.
     """
     answer = difference.arrays[OURS]
     bound = _output_bound(difference.answers, difference.case, difference.number, difference.position)
@@ -187,6 +188,7 @@ def _judge_rounded(difference: Difference, given: Any) -> tuple[Difference, list
     is_beyond = np.isinf(own) & (np.sign(own) == np.sign(other)) & (np.abs(other) > largest)
     is_lost = (np.isnan(own) & ~np.isnan(other)) | (np.isinf(own) & np.isfinite(other) & ~is_beyond)
     strict = np.logical_or(difference.right, flushes(difference))  # such as 0 / 0, of exponentials next to nothing
+    strict |= divides_sums_by_zero(difference)
     return replace(explained, right=np.where(is_lost, strict, explained.right | is_beyond)), reasons
 
 

@@ -168,6 +168,19 @@ def test_no_number_is_a_finding_beside_infinite_operands_too() -> None:
     assert finding is not None and finding.kind == "values (ours in bf16)"
 
 
+@pytest.mark.parametrize(("divisor", "is_found"), [(0.0, False), (2.0, True)])
+def test_no_number_is_none_where_a_rounded_sum_may_be_0_divided_by_0(divisor: float, is_found: bool) -> None:
+    x, w = np.zeros((5, 64), np.float32), np.zeros((64, 16), np.float32)
+    x[:, :3], w[:3, :] = (1.0, 1.0 + 2.0**-10, 2.0**-20), [[1.0 + 2.0**-10], [-1.0], [1.0]]  # 2^-20 is left of each sum
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["t"]),
+        helper.make_node("Div", ["t", "c"], ["u"]),
+        helper.make_node("Atan", ["u"], ["y"]),
+    ]
+    finding = judged(case_of(Precision.BF16, nodes, x, w=w, c=np.float32(divisor)), one_number(np.nan))
+    assert (finding is not None) is is_found
+
+
 def found(case: FuzzCase) -> Finding | None:
     return judge(case, answer_case(case)).finding
 
@@ -313,6 +326,7 @@ ONCE_FOUND = {
     "the logarithm of about 1": 1_919_956_568,
     "losses of either infinity": 120_588_161,
     "nothing divided by nothing": 1_120_615_856,
+    "a sum that is rounded to nothing divided by nothing": 1_188_588_208,
     "sums of bytes in windows": 919_954_782,
 }
 """Seeds of cases that were judged wrong, or computed so."""

@@ -114,6 +114,28 @@ def _is_next_to_nothing(difference: Difference) -> ExplainedElements:
     return np.asarray(np.maximum(*sizes) < largest)
 
 
+def divides_sums_by_zero(difference: Difference) -> ExplainedElements:
+    """A sum that a precision rounds may be 0 where it is next to it, and divided by 0 no number, instead of infinite.
+
+    Of elements whose value the rounding changes at all.
+    """
+    if difference.bound is None or not any(map(_divides_by_zero, map(difference.operands, _divisions(difference)))):
+        return False
+    return np.asarray(as_float64(difference.bound.tolerance) > 0)
+
+
+def _divisions(difference: Difference) -> list[Node]:
+    return [node for node in difference.upstream() if node.op == "Div"]
+
+
+def _divides_by_zero(operands: Sequence[Any]) -> bool:
+    """Whether some number that is not 0 is divided by 0."""
+    if len(operands) != 2 or not all(map(is_float_array, operands)):
+        return False
+    above, below = np.broadcast_arrays(*map(as_float64, operands))
+    return bool(((below == 0) & (above != 0) & np.isfinite(above)).any())
+
+
 def cuts_after_each_axis(difference: Difference) -> bool:
     """Cubic antialiasing of whole numbers leaves their range along one axis, and ONNX Runtime, which runs that for ours
     as well, cuts it there before the next.
