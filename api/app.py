@@ -11,13 +11,14 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
 
 from tunewright.db.store import Store, open_store
 from tunewright.tuner.settings import settings
@@ -134,7 +135,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         title="Tunewright",
         version=version(),
         description=openapi.DESCRIPTION,
-        generate_unique_id_function=lambda route: route.name,
+        routes=[*_routes()],
         openapi_url=None,  # a route that needs a key has it
         docs_url=None,
         redirect_slashes=False,
@@ -150,12 +151,19 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
     )
     app.state.descriptions, app.state.histories = Descriptions(), Histories()
     app.state.webhook_sender = WebhookSender(store.webhooks, options.webhook_hosts, metrics.deliveries)
-    for router in (*(part.router for part in PARTS), *ROUTERS):
-        app.include_router(router, dependencies=[Depends(only_known_query)])
     problem_handlers.install(app, problem_page)
     events.install(app)
     app.openapi = lambda: openapi.complete(app)  # type: ignore[method-assign]
     return app
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """The routes of every app of this process: what they take is read out of signatures, once, at the first request."""
+    router = APIRouter(generate_unique_id_function=lambda route: route.name)
+    for part in (*(part.router for part in PARTS), *ROUTERS):
+        router.include_router(part, dependencies=[Depends(only_known_query)])
+    return tuple(router.routes)
 
 
 def _model_reader() -> Reader:
