@@ -181,15 +181,16 @@ class Fleet(DatabasePart):
         """Wish a device to be in quarantine for so long from now on, or no longer (None): the processes that have it.
 
         Processes that come to have it before the quarantine is over hear of it too. It takes the place of what was
-        wished of that device before. Raises NotFound where no process has it, ValueError for a quarantine that has no
-        end.
+        wished of that device before. Raises NotFound where no process has it and no quarantine is there to end,
+        ValueError for a quarantine that has no end.
         """
         now, name = self.database.now(session), clean(device)
         if rest_s is not None and not 0.0 < rest_s <= MOST_REST_S:
             raise ValueError(f"{rest_s} s is no length of a quarantine: it has at most {MOST_REST_S:.0f}")
         until = None if rest_s is None else now + timedelta(seconds=rest_s)
         rows = [row for row in self._live_rows(session, SILENT_S, now, lock=True) if _has_device(row, name)]
-        if not rows:
+        is_ordered = any(order.device == name for order in _open_orders(session, now))
+        if not rows and (until is not None or not is_ordered):
             raise NotFound(f"{self.database}: no tuner process at work has a device of that name")
         session.execute(delete(DeviceOrderRow).where(or_(DeviceOrderRow.device == name, _is_over(now))))
         reason = clean(reason)[:LONGEST_REASON]

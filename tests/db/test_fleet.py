@@ -184,6 +184,17 @@ class TestOrders:
         clock.advance(MOST_REST_S)
         assert fleet.report("t2", [rested, lifted]) == TunerOrders()
 
+    def test_a_quarantine_is_lifted_while_no_process_has_the_device(self, fleet, samples, clock):
+        fleet.enlist("t1", "h", 1, "1", "local")
+        fleet.report("t1", [device(samples)])
+        fleet.order(device(samples).name, 7200.0)
+        fleet.leave("t1")
+        with pytest.raises(NotFound):
+            fleet.order(device(samples).name, 60.0)
+        assert fleet.order(device(samples).name, None) == []
+        fleet.enlist("t1", "h", 2, "1", "local")
+        assert [order.left_s for order in fleet.report("t1", [device(samples)]).devices] == [None]
+
     def test_orders_that_are_over_are_forgotten_with_the_next(self, filled, fleet, samples, clock):
         fleet.enlist("t1", "h", 1, "1", "local")
         for rest_s in (60.0, 30.0, None, 90.0):

@@ -60,7 +60,7 @@ def drain_worker(service: ServiceDep, key: Keeper, tuner_id: TunerId) -> WorkerS
 @router.post("/devices:rest", summary="Put a device into quarantine", responses=REFUSALS, dependencies=CHANGES)
 def rest_device(service: ServiceDep, key: Keeper, request: RestAsked) -> RestOrdered:
     """Have a device left alone for some minutes. A job that times on it is given back. All tuner processes that have it
-    hear of it with their next report; one that starts later does not.
+    hear of it with their next report, and those that start before it is over with their first.
     """
     by = f" (ordered by key {key.owner})"
     text = " ".join(request.reason.split()) or "no reason was given"
@@ -73,7 +73,10 @@ def rest_device(service: ServiceDep, key: Keeper, request: RestAsked) -> RestOrd
 
 @router.post("/devices:lift", summary="End the quarantine of a device", responses=REFUSALS, dependencies=CHANGES)
 def lift_device(service: ServiceDep, key: Keeper, request: DeviceAsked) -> RestOrdered:
-    """Have a device tried again, whoever put it into quarantine: where it fails once more, it rests once more."""
+    """Have a device tried again, whoever put it into quarantine: where it fails once more, it rests once more.
+
+    A quarantine that was ordered can be lifted while no process has the device, too.
+    """
     with _of_fleet():
         tuners = service.store.fleet.order(request.device, None)
     _log.info("device %s is to be used again", printable(request.device), extra={"key": key.owner})
