@@ -185,9 +185,12 @@ def height(page: Page) -> int:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_is_longer_than_three_screens(show: Show, shown: Shown, name: str) -> None:
+def test_page_fits_its_window(show: Show, shown: Shown, name: str) -> None:
+    """It has three screens at most, and in a window of a laptop no column is cut off."""
     page, _ = show(shown.paths[name])
     assert height(page) <= MOST_SCREENS * WIDE["height"]
+    page.set_viewport_size(LAPTOP)
+    assert page.evaluate(CUT_OFF) == []
 
 
 @pytest.mark.parametrize("name", ["job-trials", "task-trials"])
@@ -250,12 +253,6 @@ def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> N
 
 def test_there_are_no_more_pages(shown: Shown) -> None:
     assert tuple(shown.paths) == PAGES
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_no_column_is_cut_off_in_a_window_of_a_laptop(show: Show, shown: Shown, name: str) -> None:
-    page, _ = show(shown.paths[name], viewport=LAPTOP)
-    assert settled(page).evaluate(CUT_OFF) == []
 
 
 @pytest.mark.parametrize("width", [1200, 1280, 1310, 1366, 1440])
