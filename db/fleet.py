@@ -189,8 +189,8 @@ class Fleet(DatabasePart):
             raise ValueError(f"{rest_s} s is no length of a quarantine: it has at most {MOST_REST_S:.0f}")
         until = None if rest_s is None else now + timedelta(seconds=rest_s)
         rows = [row for row in self._live_rows(session, SILENT_S, now, lock=True) if _has_device(row, name)]
-        is_ordered = any(order.device == name for order in _open_orders(session, now))
-        if not rows and (until is not None or not is_ordered):
+        ends_one = until is None and any(order.device == name for order in _open_orders(session, now))
+        if not rows and not ends_one:
             raise NotFound(f"{self.database}: no tuner process at work has a device of that name")
         session.execute(delete(DeviceOrderRow).where(or_(DeviceOrderRow.device == name, _is_over(now))))
         reason = clean(reason)[:LONGEST_REASON]
@@ -290,6 +290,7 @@ def _open_orders(session: Session, now: datetime) -> list[DeviceOrder]:
 
 
 def _orders_of(devices: Iterable[TunerDevice], orders: Iterable[DeviceOrder]) -> tuple[DeviceOrder, ...]:
+    """Those of the orders that are of these devices."""
     names = {device.name for device in devices}
     return tuple(order for order in orders if order.device in names)
 
@@ -309,6 +310,6 @@ def _wish(word: str | None) -> TunerWish | None:
 
 
 def _tuner(row: TunerRow, orders: Iterable[DeviceOrder]) -> Tuner:
-    """A tuner, with those of the orders that are of its devices."""
+    """A tuner, with its part of the orders."""
     devices = _devices(row.devices)
     return from_row(Tuner, row, devices=devices, wish=_wish(row.wish), orders=_orders_of(devices, orders))

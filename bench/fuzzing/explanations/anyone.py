@@ -119,13 +119,10 @@ def divides_sums_by_zero(difference: Difference) -> ExplainedElements:
 
     Of elements whose value the rounding changes at all.
     """
-    if difference.bound is None or not any(map(_divides_by_zero, map(difference.operands, _divisions(difference)))):
+    divisions = (node for node in difference.upstream() if node.op == "Div")
+    if difference.bound is None or not any(map(_divides_by_zero, map(difference.operands, divisions))):
         return False
     return np.asarray(as_float64(difference.bound.tolerance) > 0)
-
-
-def _divisions(difference: Difference) -> list[Node]:
-    return [node for node in difference.upstream() if node.op == "Div"]
 
 
 def _divides_by_zero(operands: Sequence[Any]) -> bool:
