@@ -1,7 +1,8 @@
-"""Kernels for GPUs: `./dev bench gpu [builds|faults|kernels|compilers|models] [NAME ...] [--again] [--trials N]`.
+"""Kernels for GPUs: `./dev bench gpu [PART] [NAME ...] [--again] [--trials N] [--within SECONDS]`.
 
   builds     kernels built on a machine that need not have a GPU                         a minute a case
   faults     on a GPU: a search with kernels planted in it that hang, crash and are wrong  a minute
+  rates      on a GPU: candidates a second, ours and those of other tuners                minutes a case
   kernels    on a GPU: products, attention, rows, searched, beside NVIDIA's libraries      seconds a case
   compilers  the same beside what torch.compile and Triton tune for them                   minutes a case
   models     on a GPU: resnet50 and BERT in float16, each task searched, beside PyTorch    minutes a case
@@ -9,7 +10,7 @@
 Without a part it is all that this machine can do. For `builds` the default schedule and 50 random ones of one sketch
 are lowered, verified and compiled by NVRTC, for several architectures, one after the other on one core: how many a
 second is what a search can build, and registers written out to memory are what a schedule must not need. The other
-parts take CuPy, `kernels`, `compilers` and `models` PyTorch too, but neither a database nor XGBoost. Results:
+parts take CuPy, all but `faults` PyTorch too, but neither a database nor XGBoost. Results:
 bench/results/gpu.json, complete after each case; what was measured with this code, on this machine, isn't measured
 again. A case that fails has an `error` there, and the others go on. Exit code 1 where a bound is missed or a case
 failed.
@@ -21,15 +22,17 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any, NamedTuple, NoReturn
 
 from tunewright.bench.entries import SHAPING, Entries, Entry, base_model_sha256, code_sha256, geometric
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder
-from tunewright.bench.gpus import faults, kernels, models, torch_peers
+from tunewright.bench.gpus import faults, kernels, models, rates, torch_peers
 from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES, measure_builds
 from tunewright.bench.gpus.search import NoWorkingSchedule
 from tunewright.bench.gpus.workloads import BUILD_WORKLOADS, KERNEL_WORKLOADS
@@ -88,6 +91,7 @@ COMPARISONS: Mapping[str, PeerComparison] = {
 CASES: Mapping[str, Sequence[str]] = {
     "builds": [f"{name} on {arch}" for name, workload in BUILD_WORKLOADS.items() for arch in workload.archs],
     "faults": [faults.NAME],
+    "rates": list(rates.PRODUCTS),
     "kernels": list(KERNEL_WORKLOADS),
     "compilers": list(KERNEL_WORKLOADS),
     "models": list(models.MODELS),
@@ -141,6 +145,8 @@ class GpuBench:
                 return kernels.measure_kernel(
                     name, self.target, self.pool, self.driver, self.objects, self.trials, compiles=compiles
                 )
+            case "rates":
+                return rates.measure_rates(name, self.target, self.trials)
             case "models":
                 return models.measure_model(name, self.target, self.pool, self.driver, self.objects, self.trials)
             case _:
@@ -162,13 +168,16 @@ def main() -> int:
     arguments = _parse_arguments()
     stay_in_folder()
     entries = Entries(RESULTS / "gpu.json", [_case_name(part, name) for part, names in CASES.items() for name in names])
-    has_failed = bool(arguments.after)
+    has_failed, deadline_s = bool(arguments.after), time.monotonic() + arguments.within
     with ExitStack() as stack:
         bench, is_sound, case = GpuBench(arguments.trials, stack), True, ""
         for part, name in _select_cases(arguments):
             case, settings = _case_name(part, name), bench.settings(part)
             if not arguments.again and entries.has(case, 1, settings):
                 continue
+            if time.monotonic() > deadline_s:
+                print(f"the time is over before {case}: the same command goes on there", file=sys.stderr)
+                break
             entry, is_sound = bench.attempt(part, name)
             has_failed |= "error" in entry
             entries.put(case, 1, entry | settings)
@@ -176,7 +185,7 @@ def main() -> int:
             if not is_sound:
                 break
     if not is_sound:
-        _restart(case)
+        _restart(case, deadline_s)
     summary, holds = summarise(dict(entries.of(1)))
     entries.write(summary)
     print(json.dumps(summary, indent=2))
@@ -192,6 +201,9 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     parser.add_argument("--trials", type=int, default=200, help="of each search (%(default)s)")
+    parser.add_argument(
+        "--within", type=float, default=inf, metavar="SECONDS", help="begin no further case after so many (no limit)"
+    )
     parser.add_argument("--after", default="", metavar="CASE", help=argparse.SUPPRESS)  # see `_restart`
     arguments = parser.parse_args()
     if arguments.trials < LEAST_TRIALS:
@@ -200,10 +212,11 @@ def _parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def _restart(case: str) -> NoReturn:
+def _restart(case: str, deadline_s: float) -> NoReturn:
     """Replace this process, whose device failed at a case, by a fresh one that continues behind it."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--after", case])
+    left_s = max(deadline_s - time.monotonic(), 0)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--after", case, "--within", str(left_s)])
 
 
 def _select_cases(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -251,6 +264,13 @@ def summarise(entries: Mapping[str, Entry]) -> tuple[dict[str, Any], bool]:
     summary: dict[str, Any] = {
         "builds_a_second": {case: round(entry["builds_a_second"], 2) for case, entry in builds.items()},
         "most_spilled_bytes": max((entry["spilled_bytes"] for entry in builds.values()), default=0),
+        "candidates_a_second": {
+            case.removeprefix("rates: "): {
+                tuner: round(rate, 2) for tuner, rate in entry["candidates_a_second"].items()
+            }
+            for case, entry in entries.items()
+            if case.startswith("rates: ")
+        },
     }
     ratios = {name: _ratios(entries, comparison) for name, comparison in COMPARISONS.items()}
     means = {name: geometric(case_ratios) for name, case_ratios in ratios.items()}

@@ -81,12 +81,22 @@ def test_a_fresh_process_goes_on_where_the_device_failed(command, monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "tunewright.bench.gpu", "kernels", "--again"])
     entries = {"gemm float16 1": GOOD, "gemm float16 2": DeviceFault("an illegal\naddress"), "softmax 3": GOOD}
     with pytest.raises(Replaced):
-        command(["--again"], entries)
+        command(["--again", "--within", "100"], entries)
     [(path, arguments)] = replacements
     assert path == sys.executable
-    assert arguments[1:] == [*sys.orig_argv[1:], "--after", "kernels: gemm float16 2"]
+    assert arguments[1:-1] == [*sys.orig_argv[1:], "--after", "kernels: gemm float16 2", "--within"]
+    assert 0 < float(arguments[-1]) < 100
     entries["softmax 3"] = {"ratios": {"copy": 1.0}}
     assert command(arguments[4:], entries) == (1, ["softmax 3"])
+
+
+def test_after_its_time_no_case_begins_and_the_next_run_goes_on(command, capsys):
+    entries = {"gemm float16 1": GOOD, "gemm float16 2": GOOD, "softmax 3": {"ratios": {"copy": 1.0}}}
+    assert command(["--within", "0"], entries) == (0, [])
+    assert capsys.readouterr().err == (
+        "the time is over before kernels: gemm float16 1: the same command goes on there\n"
+    )
+    assert command(["--within", "100"], entries) == (0, list(entries))
 
 
 def test_the_best_of_nothing():
@@ -111,7 +121,7 @@ def test_without_a_fit_torch_nothing_is_searched(monkeypatch, capsys, has_torch,
     monkeypatch.setitem(sys.modules, "torch", torch if has_torch else None)
     monkeypatch.setattr(nvrtc, "version", lambda: "13.0")
     monkeypatch.setattr(gpu, "local_target", lambda name: Target)
-    parts = ("kernels", "compilers", "models")
+    parts = ("rates", "kernels", "compilers", "models")
     for part in parts:
         with pytest.raises(Refused, match=why):
             gpu._select_parts(part)
