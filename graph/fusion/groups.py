@@ -77,10 +77,11 @@ def is_affine(body: Expr) -> bool:
 
 
 def is_product(stage: Stage) -> bool:
-    """Whether a stage sums products of two elements."""
+    """Whether a stage sums products of two elements. A sum of squares is none: it has one operand."""
     match stage:
         case Stage(body=Op("mul", (left, right)), combiner="sum"):
-            return isinstance(narrow_source(left), Load) and isinstance(narrow_source(right), Load)
+            factors = narrow_source(left), narrow_source(right)
+            return factors[0] != factors[1] and all(isinstance(factor, Load) for factor in factors)
     return False
 
 

@@ -71,7 +71,8 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
 
     Products stay products of two loads: they take a producer that only moves elements, or casts those of a narrow
     constant, and a constant factor moves behind the sum, but where that `is_exact`. Elsewhere elements may be computed
-    again if that is cheaper than to keep them.
+    again if that is cheaper than to keep them. What is computed into a narrow type stays apart from a copy that a
+    product reads, such as a padded one: within a group it would not be rounded, and copy and product would be wide.
     """
     stage = first.pointwise
     places = None if stage is None else _places(stage)
@@ -84,6 +85,8 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
     (stage,) = first.stages
     reading = [s for s in reader.stages if s.reads(tensor)]
     if any(is_too_deep(s.body, tensor, stage.body) for s in reading):
+        return None
+    if first.tensors[tensor].dtype.is_narrow and not is_movement(stage.body) and _are_operands(reading, reader):
         return None
     products = [s for s in reading if is_product(s)]
     if any(_loses_neighbours(s, tensor, places, stage.body) for s in reading):
@@ -104,6 +107,12 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
             left, right = (isinstance(x, Load) and x.tensor == tensor for x in read)
             group = _scale_tensor(group, product.output, factor * factor if left and right else factor)
     return group
+
+
+def _are_operands(stages: Sequence[Stage], group: Group) -> bool:
+    """Whether some of the group's stages copy what a product of it reads."""
+    copies = {stage.output for stage in stages if not stage.reduce}
+    return any(is_product(stage) and any(map(stage.reads, copies)) for stage in group.stages)
 
 
 def _casts_in_registers(stage: Stage) -> bool:

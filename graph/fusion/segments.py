@@ -16,7 +16,8 @@ from enum import StrEnum
 from itertools import pairwise
 from math import prod
 
-from tunewright.codegen.expr.expr import Load, Var, free_vars, loads
+from tunewright.codegen.expr.expr import Expr, Load, Var, free_vars, loads
+from tunewright.codegen.expr.index import linear
 
 from ..ir import Graph, Node
 from ..task import Stage, Task
@@ -168,7 +169,7 @@ def _reduction_stages(task: Task) -> list[Stage]:
 
 def _role_of_product(task: Task, stage: Stage) -> SegmentRole | None:
     reduced = {axis.name for axis in stage.reduce}
-    sides = [(load, _sliding_axes(load, reduced)) for load in loads(stage.body)]
+    sides = [(load, _sliding_axes(load, stage)) for load in loads(stage.body)]
     if not any(slid for _, slid in sides):
         return SegmentRole.PRODUCT
     data = [load for load, slid in sides if slid == reduced]
@@ -180,9 +181,21 @@ def _role_of_product(task: Task, stage: Stage) -> SegmentRole | None:
     return None
 
 
-def _sliding_axes(load: Load, reduced: set[str]) -> set[str]:
-    """The reduction axes that are part of an index and not all of it: a window slides along them."""
-    return {name for at in load.index if not isinstance(at, Var) for name in free_vars(at) if name in reduced}
+def _sliding_axes(load: Load, stage: Stage) -> set[str]:
+    """The reduction axes that a window slides along: that are part of an index and not all of it, nor a head's."""
+    *outer, last = load.index
+    names = [name for at in outer if not isinstance(at, Var) for name in free_vars(at)]
+    names += [name for name in free_vars(last) if not _is_of_head(last, name, stage)]
+    return set(names).intersection(axis.name for axis in stage.reduce)
+
+
+def _is_of_head(at: Expr, name: str, stage: Stage) -> bool:
+    """Whether the last index runs along an axis within one of several parts of a row that don't overlap."""
+    form = linear(at)
+    if form is None or form.coefficients.get(name) != 1:
+        return False
+    others = (coefficient for axis, coefficient in form.coefficients.items() if axis != name)
+    return all(coefficient % stage.extents[name] == 0 for coefficient in others)
 
 
 def _row_extent(task: Task) -> int | None:

@@ -161,6 +161,8 @@ class LayoutRewrite:
             return False
         if node.op in ("GridSample", "RoiAlign") and (self._edit.shape(node.inputs[0]) or ())[1] < MIN_SAMPLED:
             return False
+        if node.op == "InstanceNormalization" and rank == 3 and self._price(node.inputs[0], first_from_last(rank)):
+            return False  # rows that lie whole already, such as the groups of a GroupNormalization
         inputs = [self._form(node.inputs[0], first_from_last(rank)), *map(self._plain_form, node.inputs[1:])]
         if node.op in CONVOLUTIONS:
             inputs[1] = self._transpose_stored(inputs[1], weight_last_from_first(node.op, rank))

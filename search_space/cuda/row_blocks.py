@@ -32,7 +32,7 @@ from ..axes import axis_indices
 from ..buffers import allocate, params
 from ..counts import counted
 from ..description import SchedulePoint
-from ..patterns.rows import COLUMN, RowPlan, RowStep, match_row_plan
+from ..patterns.rows import COLUMN, RowPlan, RowStep, match_one_row, match_row_plan
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents, point_columns
@@ -64,7 +64,7 @@ class RowBlocksSketch(PatternSketch[RowPlan]):
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> RowPlan | None:
-        plan = match_row_plan(task, WARP)
+        plan = match_row_plan(task, WARP) or match_one_row(task, WARP)
         folds = () if plan is None else (step for step in plan.steps if step.is_fold)
         return plan if all(step.fused_stage.stage.body.dtype is DType.F32 for step in folds) else None
 

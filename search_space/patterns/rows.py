@@ -329,10 +329,26 @@ def match_row_plan(task: Task, lanes: int) -> RowPlan | None:
     return plan_rows(groups[0], lanes) if len(groups) == 1 else None
 
 
-def plan_rows(group: RowGroup, lanes: int) -> RowPlan | None:
-    """A group as steps over its rows; None if it isn't made of such."""
-    if not group.rows:
+@lru_cache(maxsize=256)
+def match_one_row(task: Task, lanes: int) -> RowPlan | None:
+    """The task as steps over the one row that it has; None if it isn't made of such."""
+    fused_stages = fuse_stages(task)
+    outputs = {part.output for part in fused_stages}
+    read_names = {x.tensor for part in fused_stages for x in part.reads}
+    inner_names = sorted(outputs & read_names - {tensor.name for tensor in task.outputs})
+    if len(outputs) < len(fused_stages):
         return None
+    tensors = map(task.tensor, inner_names)
+    local = tuple(Buffer(t.name, t.shape or (1,), t.dtype, Scope.SHARED) for t in tensors)
+    return _plan(RowGroup(tuple(fused_stages), locals=local), lanes)
+
+
+def plan_rows(group: RowGroup, lanes: int) -> RowPlan | None:
+    """A group as steps over its rows; None if it has none, or isn't made of such."""
+    return _plan(group, lanes) if group.rows else None
+
+
+def _plan(group: RowGroup, lanes: int) -> RowPlan | None:
     rows = {axis.name for axis in group.rows}
     steps: list[RowStep] = []
     extents: set[int] = set()

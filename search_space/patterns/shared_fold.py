@@ -73,7 +73,8 @@ def match_shared_fold(task: Task) -> SharedFold | None:
         return None
     [last], own = free_vars(panel.index[-1]), set(free_vars(panel))
     is_deep = any(axis.name == last for axis in stage.reduce)
-    is_product = factors(stage, FLOATS) is not None
+    operands = factors(stage, FLOATS)
+    is_product = operands is not None and operands[0] != operands[1]  # squares are folded as all else is
     rows = tuple(axis for axis in stage.axes if axis.name not in own)
     is_read_in_rows = all(_is_along(load, last) for load in loads(stage.body))
     if prod(axis.extent for axis in rows) > (MOST_ROWS if is_product else 1) or not is_read_in_rows:
