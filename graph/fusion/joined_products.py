@@ -228,7 +228,12 @@ class _Cut:
     @staticmethod
     def of(graph: Graph, steps: Sequence[Step]) -> _Cut:
         calls = [step for step in steps if isinstance(step, TaskCall)]
-        linked = (c for chain in chains(graph, steps) for s in chain.segments for c in chain.calls[s.start : s.stop])
+        linked = (
+            c
+            for chain in chains(graph, steps, on_gpu=True)
+            for s in chain.segments
+            for c in chain.calls[s.start : s.stop]
+        )
         return _Cut(
             tuple(map(_node_names, calls)),
             frozenset(_node_names(call) for call in calls if call.group and _is_copy(call.group)),

@@ -3,8 +3,9 @@
 A chain is calls of which each makes a tensor that the next one alone reads. A segment is a few neighbours of a chain,
 their stages one after the other in one task. It computes the same and saves writing what passes between to memory and
 reading it back; whether that pays, only measuring tells. So segments are offered beside the calls, and only where
-there is something to win: where a call that does little with each element stands beside a product, and what passes
-between is larger than a second-level cache. Nothing here depends on a machine.
+there is something to win: where a call that does little with each element stands beside a product, and on processors
+what passes between is larger than a second-level cache. On GPUs, where each call is a launch, it is attention alone, of
+any size. Nothing else here depends on a machine.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ class SegmentRole(StrEnum):
     ROWS = "rows"  # several passes over each row: softmax, normalisation
 
 
+ATTENTION = SegmentRole.PRODUCT, SegmentRole.ROWS, SegmentRole.PRODUCT
+
 PATTERNS = (
     (SegmentRole.WINDOW, SegmentRole.PRODUCT),
     (SegmentRole.PRODUCT, SegmentRole.WINDOW, SegmentRole.PRODUCT),
-    (SegmentRole.PRODUCT, SegmentRole.ROWS, SegmentRole.PRODUCT),
+    ATTENTION,
 )
-"""The segments that are offered: a separable convolution, one with an expansion before it, attention."""
+"""The segments that are offered on processors: a separable convolution, one with an expansion before it, attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +71,18 @@ class CallChain:
     segments: tuple[Segment, ...]
 
 
-def chains(graph: Graph, steps: Sequence[Step]) -> tuple[CallChain, ...]:
+def chains(graph: Graph, steps: Sequence[Step], *, on_gpu: bool = False) -> tuple[CallChain, ...]:
     """The chains that have segments, among the steps that compute a graph. No two have a call in common.
 
     No segment is a task that one of the steps is.
     """
+    patterns, least_bytes = ((ATTENTION,), 0) if on_gpu else (PATTERNS, SMALLEST_BYTES)
     calls = [step for step in steps if isinstance(step, TaskCall)]
     tasks = {call.task.key: call.task for call in calls}
     roles = {key: role(task) for key, task in tasks.items()}
     result = []
-    for members in _link_calls(calls, _readers(graph, steps), roles):
-        segments = tuple(s for s in _segments(graph, members, roles) if s.call.task.key not in tasks)
+    for members in _link_calls(calls, _readers(graph, steps), roles, least_bytes):
+        segments = tuple(s for s in _segments(graph, members, roles, patterns) if s.call.task.key not in tasks)
         if segments:
             result.append(CallChain(tuple(members), segments))
     return tuple(result)
@@ -99,15 +103,20 @@ def _readers(graph: Graph, steps: Sequence[Step]) -> Counter[str]:
     return counts
 
 
-def _link_calls(calls: Sequence[TaskCall], readers: Mapping[str, int], roles: Roles) -> Iterator[list[TaskCall]]:
-    """Runs of calls that feed each other alone, as long as can be, where neighbours are such in a pattern."""
+def _link_calls(
+    calls: Sequence[TaskCall], readers: Mapping[str, int], roles: Roles, least_bytes: int
+) -> Iterator[list[TaskCall]]:
+    """Runs of calls that feed each other alone, as long as can be, where neighbours are such in a pattern.
+
+    What they pass is larger than `least_bytes`.
+    """
     numbers = {call.outputs[0]: number for number, call in enumerate(calls) if len(call.outputs) == 1}
     neighbours = {pair for pattern in PATTERNS for pair in pairwise(pattern)}
     after: dict[int, int] = {}  # number of a call -> that of the one that goes on with what it makes
     for number, call in enumerate(calls):
         for name, tensor in zip(call.inputs, call.task.inputs, strict=True):
             maker = numbers.get(name)
-            if maker is None or readers[name] > 1 or tensor.size_bytes <= SMALLEST_BYTES:
+            if maker is None or readers[name] > 1 or tensor.size_bytes <= least_bytes:
                 continue
             first = calls[maker].task
             pair = roles[first.key], roles[call.task.key]
@@ -121,10 +130,12 @@ def _link_calls(calls: Sequence[TaskCall], readers: Mapping[str, int], roles: Ro
         yield [calls[number] for number in members]
 
 
-def _segments(graph: Graph, members: Sequence[TaskCall], roles: Roles) -> Iterator[Segment]:
+def _segments(
+    graph: Graph, members: Sequence[TaskCall], roles: Roles, patterns: Sequence[tuple[SegmentRole, ...]]
+) -> Iterator[Segment]:
     member_roles = tuple(roles[call.task.key] for call in members)
     for start in range(len(members)):
-        for pattern in PATTERNS:
+        for pattern in patterns:
             stop = start + len(pattern)
             inside = members[start:stop]
             if member_roles[start:stop] == pattern and _is_worthwhile([call.task for call in inside]):

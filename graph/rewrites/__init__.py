@@ -33,7 +33,7 @@ from .quantisation import (
 )
 from .recognition import gates, gelus, layer_norms, softmaxes
 from .recurrent import recurrences
-from .repetition import repeated_operands
+from .repetition import grouped_scores, repeated_operands
 from .resizing import interpolations
 from .simplify import (
     common_subexpressions,
@@ -89,6 +89,7 @@ _CLEAN = (
 
 _RECOGNISE = (
     Rewrite("copies", repeated_operands),
+    Rewrite("groups of heads", grouped_scores),
     Rewrite("gelu", gelus, rounds="recognised activations"),
     Rewrite("silu, hard swish", gates, rounds="recognised activations"),
     Rewrite("softmax", softmaxes, rounds="recognised norms"),

@@ -1,6 +1,11 @@
-"""Products with copies of a tensor, as keys and values that several heads share are written. No bit changes."""
+"""Products with copies of a tensor, as keys and values that several heads share are written. No bit changes.
+
+Everywhere: K groups of N heads each, R rows, C columns.
+"""
 
 from __future__ import annotations
+
+from math import prod
 
 from tunewright.graph.ir import Node
 
@@ -57,3 +62,60 @@ def _expanded(edit: Edit, node: Node) -> str | None:
         return None
     joined = (*after[:-4], after[-4] * after[-3], *after[-2:])
     return expand.inputs[0] if edit.shape(node.outputs[0]) == joined and 0 not in joined else None
+
+
+SCORE_OPS = ("Add", "Cast", "Div", "Max", "Min", "Mul", "Softmax", "Sub", "Tanh", "Where")
+"""What becomes of scores between the product that they are and the next one."""
+
+
+@each(*SCORE_OPS)
+def grouped_scores(edit: Edit, node: Node) -> Result:
+    """Compute with scores by groups of heads, as a product made them: so the next product takes them as they are.
+
+    Before: `m = MatMul(q, k); s = Reshape(m) shape=(14, 5, 8); y = Add(s, bias)`, m `[2, 7, 5, 8]`.
+    After: `t = Add(m, bias); y = Reshape(t) shape=(14, 5, 8)`.
+    """
+    rank = edit.rank(node.outputs[0])
+    sources = [source for name in node.inputs if (source := _grouped(edit, name)) is not None]
+    if not sources or (node.op == "Softmax" and node.attrs["axis"] != rank - 1):
+        return None
+    shape = edit.shape(sources[0]) or ()
+    if edit.shape(node.outputs[0]) != _by_heads(shape):
+        return None
+    inputs = [_grouped(edit, name) or _broadcast_to_groups(edit, name, shape) for name in node.inputs]
+    attrs = {**node.attrs, "axis": rank} if node.op == "Softmax" else node.attrs
+    return edit.emit("Reshape", edit.emit(node.op, *inputs, **attrs), shape=_by_heads(shape))
+
+
+def _by_heads(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """`[.., K * N, R, C]` of `[.., K, N, R, C]`."""
+    return (*shape[:-4], shape[-4] * shape[-3], *shape[-2:])
+
+
+def _grouped(edit: Edit, name: str) -> str | None:
+    """Scores by groups `[.., K, N, R, C]` that a tensor is a view of by heads, `[.., K * N, R, C]`."""
+    view = edit.producer(name, "Reshape")
+    shape = edit.shape(view.inputs[0]) if view is not None and len(view.inputs) == 1 else None
+    if view is None or shape is None or len(shape) < 4 or edit.shape(name) != _by_heads(shape):
+        return None
+    return view.inputs[0] if shape[-3] > 1 and _is_of_product(edit, view.inputs[0]) else None
+
+
+def _is_of_product(edit: Edit, name: str) -> bool:
+    """Whether a tensor is a product, or made of one of its shape."""
+    shape = edit.shape(name)
+    while (node := edit.producer(name, "MatMul", *SCORE_OPS)) is not None and node.op != "MatMul":
+        names = [each for each in node.inputs if edit.shape(each) == shape and each in edit.producers]
+        if not names:
+            return False
+        name = names[0]
+    return node is not None
+
+
+def _broadcast_to_groups(edit: Edit, name: str, shape: tuple[int, ...]) -> str:
+    """An operand that broadcasts to scores by heads, for scores by groups."""
+    own = edit.shape(name) or ()
+    if len(own) < 3 or prod(own) == 1:
+        return name if len(own) < 3 else edit.emit("Reshape", name, shape=())
+    groups = shape[-4:-2] if own[-3] > 1 else (1, 1)
+    return edit.emit("Reshape", name, shape=(*own[:-3], *groups, *own[-2:]))

@@ -296,7 +296,7 @@ def test_no_rewrite_that_these_models_are_for_was_left_out():
     bytewise = {"quantised ops", "products of floats", "products of bytes", "zero points", "dequantised"}
     bytewise |= {"biases", "signed weights", "unsigned activations", "scales of outputs", "moved bytes"}
     others = {"zero points that are kept", "recurrences", "pools over all", "pads", "dead code", "constant folding"}
-    others |= {"interpolations", "sub-kernels", "empty tensors", "products of blocks", "copies"}
+    others |= {"interpolations", "sub-kernels", "empty tensors", "products of blocks", "copies", "groups of heads"}
     others |= {"bounds of sizes", "cut outputs", "exact activations", "rounded activations", "rows that are written"}
     others.add("whole rows")
     asked_for = {item.name for step in STEPS for item in step.rewrites if item.rounds == "precision"}

@@ -17,7 +17,7 @@ from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import STEPS, rewrite
 from tunewright.graph.rewrites.recognition import gates, gelus, layer_norms, softmaxes
-from tunewright.graph.rewrites.repetition import repeated_operands
+from tunewright.graph.rewrites.repetition import grouped_scores, repeated_operands
 from tunewright.graph.rewrites.simplify import (
     common_subexpressions,
     constant_folding,
@@ -209,6 +209,35 @@ def test_copies(nodes: str, stay: bool, rewritten: Callable[..., Graph]):
         {{ e = Expand(x, s) {nodes} }}
     """
     assert ("Expand" in ops(rewritten(body, repeated_operands, dead_code))) == stay
+
+
+GROUPS = [
+    ("y = Mul(s, half)", True),
+    ("y = Add(s, keys)", True),
+    ("y = Add(s, matrix)", True),
+    ("y = Add(own, s)", True),
+    ("y = Add(wide, s)", True),
+    ("y = Softmax<axis = 2>(s)", True),
+    ("y = Softmax<axis = 1>(s)", False),
+    ("t = Mul(s, half) u = Add(t, wide) y = Softmax<axis = -1>(u)", True),
+    ("y = Add(s, several)", False),  # the result has a dimension more
+    ("t = Reshape(x, six) y = Mul(t, half)", False),  # no product
+]
+
+
+@pytest.mark.parametrize(("nodes", "moves"), GROUPS, ids=[nodes for nodes, _ in GROUPS])
+def test_scores_stay_in_groups(nodes: str, moves: bool, rewritten: Callable[..., Graph]):
+    body = f"""
+        g (float[2,3,5,7] q, float[2,1,7,4] k, float[4] keys, float[5,4] matrix, float[6,1,1] own, float[1,5,4] wide,
+           float[2,6,5,4] several, float[2,3,5,4] x) => (float y)
+        <int64[3] six = {{6, 5, 4}}, float half = {{0.5}}> {{ m = MatMul(q, k) s = Reshape(m, six) {nodes} }}
+    """
+    graph = rewritten(body, grouped_scores, dead_code)
+    assert (graph.nodes[-1].op == "Reshape") == moves
+    reshaped = [
+        node for node in graph.nodes if node.op == "Reshape" and graph.types[node.outputs[0]].shape == (6, 5, 4)
+    ]
+    assert len(reshaped) == 1
 
 
 def test_gemm(rewritten: Callable[..., Graph]):

@@ -9,7 +9,6 @@ import pytest
 from tunewright.codegen.cuda import interp
 from tunewright.codegen.ir.ir import Block
 from tunewright.codegen.verify import verify
-from tunewright.graph.fusion import segments
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
@@ -27,6 +26,7 @@ def first_choices(text):
 
 
 def launches(task):
+    """The launches of a task's default."""
     body = lower(Candidate(task, GPU, default_schedule(task, GPU))).body
     return len(body.body) if isinstance(body, Block) else 1
 
@@ -36,7 +36,7 @@ def right(task, name):
     inputs = example_inputs(task, 0)
     expected = reference(task, inputs)
     space = sketch(name).space(task, GPU)
-    for schedule in (space.default, *map(space.schedule, space.sample(3, np.random.default_rng(0)))):
+    for schedule in (space.default, *map(space.schedule, space.sample(1, np.random.default_rng(0)))):
         kernel = lower(Candidate(task, GPU, schedule))
         verify(kernel)
         agree(task, interpret(task, kernel, inputs, interp.run), expected)
@@ -97,22 +97,95 @@ def test_norms_of_several_rows_are_row_blocks():
     right(task, "row_blocks")
 
 
-def test_heads_out_of_one_projection_are_attention(monkeypatch):
-    """As GPT-2 has them: one product, cut into queries, keys and values, whose heads lie side by side."""
-    monkeypatch.setattr(segments, "SMALLEST_BYTES", 0)
-    nodes = "p = MatMul(x, w) q, k, v = Split<axis=1, num_outputs=3>(p) "
-    nodes += "".join(f"{name}h = Reshape({name}, heads) " for name in "qkv")
-    perms = {"q": "1, 0, 2", "k": "1, 2, 0", "v": "1, 0, 2"}
-    nodes += "".join(f"{name}t = Transpose<perm=[{perm}]>({name}h) " for name, perm in perms.items())
-    nodes += "s = MatMul(qt, kt) a = Softmax(s) o = MatMul(a, vt) z = Transpose<perm=[1, 0, 2]>(o) y = Reshape(z, flat)"
-    text = f"""<ir_version: 10, opset_import: ["" : 20]>
-        g (float16[70, 128] x) => (float16[70, 128] y)
-        <float16[128, 384] w, int64[3] heads = {{70, 2, 64}}, int64[2] flat = {{70, 128}}> {{ {nodes} }}"""
-    model = onnx.parser.parse_model(text)
-    weights = np.random.default_rng(0).standard_normal((128, 384)).astype(np.float16)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
-    [chain] = open_for(GPU, model.SerializeToString()).chains
-    [task] = [segment.call.task for segment in chain.segments]
+SHAPES = {
+    "whole": (70, 6, 64),
+    "shared": (70, 2, 64),
+    "many": (2, 3, 70, 64),
+    "heads": (6, 70, 64),
+    "flat": (70, 384),
+    "one": (1,),
+}
+"""What Reshape, Expand and Unsqueeze are told, by name."""
+
+
+def model_of(inputs, nodes, **weights):
+    """A model in float16 with random weights, as its bytes."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> g ({inputs}) => (float16 y) {{ {nodes} }}'
+    )
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal(shape).astype(np.float16) / 16 for name, shape in weights.items()}
+    arrays |= {name: np.array(shape) for name, shape in SHAPES.items()} | {"scale": np.float16(0.125)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items())
+    return model.SerializeToString()
+
+
+ATTENTION = """
+    {heads}
+    qt = Transpose<perm=[1, 0, 2]>(qh) kt = Transpose<perm=[1, 0, 2]>(kh) vt = Transpose<perm=[1, 0, 2]>(vh)
+    {copies}
+    s = MatMul(qt, kr) t = Mul(s, scale) b = Add(t, mask) a = Softmax(b) o = MatMul(a, vc)
+    z = Transpose<perm=[1, 0, 2]>(o) y = Reshape(z, flat)
+"""
+
+ONE_PROJECTION = """
+    p = MatMul(x, w) q, k, v = Split<axis=1, num_outputs=3>(p)
+    qh = Reshape(q, whole) kh = Reshape(k, whole) vh = Reshape(v, whole)
+"""
+"""As GPT-2 has it: the heads of queries, keys and values lie side by side."""
+
+PLAIN = "kr = Transpose<perm=[0, 2, 1]>(kt) vc = Identity(vt)"
+
+GROUPED = """
+    q = MatMul(x, w) k = MatMul(x, u) v = MatMul(x, r)
+    qh = Reshape(q, whole) kh = Reshape(k, shared) vh = Reshape(v, shared)
+"""
+
+COPIES = """
+    ke = Unsqueeze(kt, one) kx = Expand(ke, many) kc = Reshape(kx, heads) kr = Transpose<perm=[0, 2, 1]>(kc)
+    ve = Unsqueeze(vt, one) vx = Expand(ve, many) vc = Reshape(vx, heads)
+"""
+"""As exporters write it where three heads of queries share the keys and values of one."""
+
+
+@pytest.mark.parametrize("mask", ["[70, 70]", "[1, 70, 70]", "[6, 1, 70]"])
+@pytest.mark.parametrize(
+    ("heads", "copies", "weights"),
+    [
+        (ONE_PROJECTION, PLAIN, {"w": (128, 1152)}),
+        (GROUPED, COPIES, {"w": (128, 384), "u": (128, 128), "r": (128, 128)}),
+    ],
+    ids=["one projection", "groups"],
+)
+def test_attention_of_many_queries_is_one_launch(heads, copies, weights, mask):
+    nodes = ATTENTION.format(heads=heads, copies=copies)
+    model = open_for(GPU, model_of(f"float16[70, 128] x, float16{mask} mask", nodes, **weights))
+    assert not model.chains
+    [task] = [task for task, _ in model.tasks.values() if "Softmax" in task.op]
     assert [space.sketch for space in spaces(task, GPU)][:2] == ["specialized_attention", "attention_tiles"]
+    assert launches(task) == 1
     right(task, "specialized_attention")
     right(task, "attention_tiles")
+
+
+def test_attention_of_few_queries_is_measured():
+    """One query for each of three heads that share keys: too few for a GPU, unless there are many groups."""
+    nodes = """
+        ke = Unsqueeze(k, one) kx = Expand(ke, many) kc = Reshape(kx, heads) kr = Transpose<perm=[0, 2, 1]>(kc)
+        ve = Unsqueeze(v, one) vx = Expand(ve, many) vc = Reshape(vx, heads)
+        s = MatMul(q, kr) a = Softmax(s) y = MatMul(a, vc)
+    """
+    inputs = "float16[6, 1, 64] q, float16[2, 70, 64] k, float16[2, 70, 64] v"
+    model = open_for(GPU, model_of(inputs, nodes))
+    [chain] = model.chains
+    assert len(chain.calls) == 3
+    [segment] = chain.segments
+    assert [space.sketch for space in spaces(segment.call.task, GPU)][:1] == ["specialized_attention"]
+
+
+def test_wide_attention_is_three_launches():
+    """No kernel computes attention of float32 in one launch: nothing is offered, and nothing is searched in vain."""
+    nodes = "r = Transpose<perm=[0, 2, 1]>(k) s = MatMul(q, r) a = Softmax(s) y = MatMul(a, v)"
+    text = f"g (float[6, 512, 64] q, float[6, 512, 64] k, float[6, 512, 64] v) => (float y) {{ {nodes} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
+    assert not open_for(GPU, model.SerializeToString()).chains

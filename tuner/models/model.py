@@ -27,6 +27,7 @@ from tunewright.graph.numerics import PROCESSOR, Numerics, Precision
 from tunewright.graph.onnx_import import faults_named, load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
+from tunewright.search_space.cuda.attention_tiles import LEAST_ROWS, query_rows
 
 from .assembly import Assembly, CallRange, TaskChain
 
@@ -130,6 +131,25 @@ class Model:
         steps = (replacements.get(s.outputs, s) if isinstance(s, TaskCall) else s for s in self.steps)
         return replace(self, steps=tuple(step for step in steps if step is not None), chains=(), places=places)
 
+    def settle_attention(self) -> Model:
+        """The model for a GPU: attention is one launch, which of few queries alone is left to measurements.
+
+        Segments that are no such launch are dropped.
+        """
+        offered = [[s for s in chain.segments if query_rows(s.call.task)] for chain in self.chains]
+        settled = {
+            number: segments[0]
+            for number, segments in enumerate(offered)
+            if segments and query_rows(segments[0].call.task) >= LEAST_ROWS
+        }
+        open_chains = tuple(
+            replace(chain, segments=tuple(segments))
+            for number, (chain, segments) in enumerate(zip(self.chains, offered, strict=True))
+            if segments and number not in settled
+        )
+        model = self.merge((number, segment.start, segment.stop) for number, segment in settled.items())
+        return replace(model, chains=open_chains, places=())
+
     @property
     def native_nodes(self) -> int:
         """The number of nodes, after rewriting, that are part of a task, or of the runtime's own between tasks."""
@@ -172,7 +192,8 @@ def open_for(
         return open_model(source, dims, Numerics(precision=precision), overrides=overrides)
     is_gpu = target.kind == CUDA
     numerics = Numerics(widen=not is_gpu, dots=target.has_dots, bf16=target.has_bf16, precision=precision)
-    return open_model(source, dims, numerics, multiprocessors=target.threads if is_gpu else 0, overrides=overrides)
+    model = open_model(source, dims, numerics, multiprocessors=target.threads if is_gpu else 0, overrides=overrides)
+    return model.settle_attention() if is_gpu else model
 
 
 def open_model(
@@ -197,7 +218,7 @@ def open_model(
         with faults_named(source):
             graph = rewrite(load(source, dims or {}, weight_inputs=overrides), numerics=numerics)
         graph, steps = join_products(graph, multiprocessors) if multiprocessors else (graph, partition(graph))
-        segments = chains(graph, steps)
+        segments = chains(graph, steps, on_gpu=bool(multiprocessors))
         flat_graph, flat_steps = lower(graph, steps, numerics) if numerics.widen else (graph, list[FlatStep](steps))
         return Model(label, sha256.result(), flat_graph, tuple(flat_steps), segments, precision=numerics.precision)
 
