@@ -1,9 +1,9 @@
 """Ops of ONNX Runtime's own domain (`com.microsoft`), each written in ONNX's ops; ONNX's Attention and classic models.
 
-Read first: `call`. An op is a function under `contrib_op`, which says its signature: `onnx_import.walk` has it put
-ONNX's nodes in the place of each call. Those of ONNX itself are functions under `standard_op`, and a call that one does
-not cover stays. Of classic machine learning (`ai.onnx.ml`) these are most ops: what strings they have goes in and out
-by LabelEncoder, which stays.
+Read first: `call`. An op is a function under `contrib_op`, which says its signature: `onnx_import.inlining` has it
+put ONNX's nodes in the place of each call. Those of ONNX itself are functions under `standard_op`, and a call that one
+does not cover stays. Of classic machine learning (`ai.onnx.ml`) these are most ops: what strings they have goes in and
+out by LabelEncoder, which stays.
 
 What the contributed ones compute is what ONNX Runtime computes on a processor, but for its shortcuts in low precision:
 products are exact.

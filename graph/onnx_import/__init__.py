@@ -2,7 +2,7 @@
 
 Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `plain`
 (functions, sparse tensors), `weights` (constants, external data), `dimensions` and `bound_inputs` (what is open is
-bound), `walk` (types, folding, inlining), `normal`. A node has to pass `signature` (counts and types of operands,
+bound), `walk` (types, folding), `inlining`, `normal`. A node has to pass `signature` (counts and types of operands,
 attributes) and `shapes`.
 """
 
