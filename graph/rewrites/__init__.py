@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tunewright.graph.ir import Graph
 
@@ -68,13 +68,46 @@ class Rewrite:
     rounds: str = ""
 
 
+class RewriteOptions(NamedTuple):
+    """What `rewrite` gets beside the graph."""
+
+    numerics: Numerics
+    layout: Literal["NHWC", "NCHW"]
+    is_body: bool
+
+
+def _always(_: RewriteOptions) -> bool:
+    return True
+
+
+def _when_widened(options: RewriteOptions) -> bool:
+    return options.numerics.widen
+
+
+def _when_narrow(options: RewriteOptions) -> bool:
+    return not options.numerics.widen
+
+
+def _when_dots(options: RewriteOptions) -> bool:
+    return options.numerics.widen and options.numerics.dots
+
+
+def _when_byte_activations(options: RewriteOptions) -> bool:
+    numerics = options.numerics
+    return numerics.precision is Precision.INT8_ACTIVATIONS and (numerics.dots or not numerics.widen)
+
+
 @dataclass(frozen=True, slots=True)
 class RewriteStep:
-    """Rewrites that make work for each other: they run in turn until none changes anything, or `once`."""
+    """Rewrites that make work for each other: they run in turn until none changes anything, or `once`.
+
+    `when` says for which options they run.
+    """
 
     name: str
     rewrites: tuple[Rewrite, ...]
     once: bool = False
+    when: Callable[[RewriteOptions], bool] = _always
 
 
 _CLEAN = (
@@ -98,7 +131,9 @@ _RECOGNISE = (
 )
 
 STEPS = (
-    RewriteStep("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
+    RewriteStep(
+        "widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True, when=_when_widened
+    ),
     RewriteStep(
         "simplify",
         (
@@ -115,34 +150,60 @@ STEPS = (
             Rewrite("quantised ops", quantised_ops),
             *_CLEAN,
         ),
+        when=_when_byte_activations,
     ),
-    RewriteStep("sizes", (Rewrite("bounds of sizes", sizes),), once=True),
-    RewriteStep("rows", (Rewrite("whole rows", whole_rows), Rewrite("rows that are written", written_rows)), once=True),
-    RewriteStep("sizes of outputs", (Rewrite("cut outputs", cut_outputs),), once=True),
+    RewriteStep("sizes", (Rewrite("bounds of sizes", sizes),), once=True, when=_when_widened),
     RewriteStep(
-        "packed bytes", (Rewrite("products of blocks", byte_block_matmuls, rounds="scales of blocks"),), once=True
+        "rows",
+        (Rewrite("whole rows", whole_rows), Rewrite("rows that are written", written_rows)),
+        once=True,
+        when=_when_widened,
     ),
-    RewriteStep("rounded activations", (Rewrite("rounded activations", rounded_activations),), once=True),
-    RewriteStep("exact activations", (Rewrite("exact activations", exact_activations),), once=True),
     RewriteStep(
-        "widen products", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True
+        "sizes of outputs",
+        (Rewrite("cut outputs", cut_outputs),),
+        once=True,
+        when=lambda options: options.numerics.widen and not options.is_body,
+    ),
+    RewriteStep(
+        "packed bytes",
+        (Rewrite("products of blocks of bytes", byte_block_matmuls, rounds="scales of blocks"),),
+        once=True,
+        when=_when_dots,
+    ),
+    RewriteStep(
+        "rounded activations", (Rewrite("rounded activations", rounded_activations),), once=True, when=_when_widened
+    ),
+    RewriteStep("exact activations", (Rewrite("exact activations", exact_activations),), once=True, when=_when_narrow),
+    RewriteStep(
+        "widen products",
+        (Rewrite("products of floats", float_products, rounds="quantised products"),),
+        once=True,
+        when=lambda options: options.numerics.widen and not options.numerics.dots,
     ),
     RewriteStep(
         "keep dots",
         (
             Rewrite("unsigned activations", unsigned_activations),
-            Rewrite("products of bytes", dot_products, rounds="quantised products"),
+            Rewrite("dots of bytes", dot_products, rounds="quantised products"),
             Rewrite("signed weights", signed_weights),
             Rewrite("scales of outputs", output_scales, rounds="quantised products"),
-            Rewrite("products of floats", other_float_products, rounds="quantised products"),
+            Rewrite("other products of floats", other_float_products, rounds="quantised products"),
         ),
         once=True,
+        when=_when_dots,
     ),
     RewriteStep(
-        "keep bytes", (Rewrite("products of bytes", integer_products, rounds="quantised products"),), once=True
+        "keep bytes",
+        (Rewrite("products of bytes", integer_products, rounds="quantised products"),),
+        once=True,
+        when=_when_narrow,
     ),
     RewriteStep(
-        "packed weights", (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),), once=True
+        "packed weights",
+        (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),),
+        once=True,
+        when=_when_widened,
     ),
     RewriteStep("zero points", (Rewrite("zero points", zero_points),), once=True),
     RewriteStep(
@@ -161,7 +222,9 @@ STEPS = (
             *_CLEAN,
         ),
     ),
-    RewriteStep("layout", (Rewrite("channels last", channels_last),), once=True),
+    RewriteStep(
+        "layout", (Rewrite("channels last", channels_last),), once=True, when=lambda options: options.layout == "NHWC"
+    ),
     RewriteStep("sub-kernels", (Rewrite("sub-kernels", sub_kernels, rounds="sub-kernels"),), once=True),
     RewriteStep("resize", (Rewrite("interpolations", interpolations, rounds="interpolations"),), once=True),
     # With the Transposes gone, more patterns show.
@@ -173,9 +236,16 @@ STEPS = (
             Rewrite("common subexpressions", common_subexpressions),
         ),
         once=True,
+        when=lambda options: options.numerics.precision is Precision.BF16 and options.numerics.bf16,
     ),
-    RewriteStep("bf16 weights", (Rewrite("weights in bfloat16", bf16_weights, rounds="precision"),), once=True),
-    RewriteStep("narrow weights", (Rewrite("narrow weights", narrow_weights),), once=True),  # else casts would fold
+    RewriteStep(
+        "bf16 weights",
+        (Rewrite("weights in bfloat16", bf16_weights, rounds="precision"),),
+        once=True,
+        when=lambda options: options.numerics.precision is Precision.BF16 and options.numerics.widen,
+    ),
+    # Last, else casts would fold.
+    RewriteStep("narrow weights", (Rewrite("narrow weights", narrow_weights),), once=True, when=_when_widened),
 )
 """The steps of `rewrite`, in order."""
 
@@ -195,29 +265,11 @@ def rewrite(
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
-    widen, dots, precision = numerics.widen, numerics.dots, numerics.precision
     origin = graph  # defaults and bound inputs are constants like any all the way
-    is_enabled = {
-        "layout": layout == "NHWC",
-        "widen": widen,
-        "narrow weights": widen,
-        "sizes": widen,
-        "rows": widen,
-        "sizes of outputs": widen and not is_body,
-        "packed bytes": widen and dots,
-        "rounded activations": widen,
-        "exact activations": not widen,
-        "packed weights": widen,
-        "widen products": widen and not dots,
-        "keep dots": widen and dots,
-        "keep bytes": not widen,
-        "byte activations": precision is Precision.INT8_ACTIVATIONS and (dots or not widen),
-        "bf16 products": precision is Precision.BF16 and numerics.bf16,
-        "bf16 weights": precision is Precision.BF16 and widen,
-    }
+    options = RewriteOptions(numerics, layout, is_body)
     unchanged: dict[Callable[[Graph], Graph], Graph] = {}
     for step in STEPS:
-        if is_enabled.get(step.name, True):
+        if step.when(options):
             graph = _run_step(graph, step, unchanged)
     return renumber(graph).described_as(origin)
 

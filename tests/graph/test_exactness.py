@@ -295,6 +295,7 @@ def test_no_rewrite_that_these_models_are_for_was_left_out():
     """They are drawn so that each finds something to do; those on bytes and recurrences have tests of their own."""
     bytewise = {"quantised ops", "products of floats", "products of bytes", "zero points", "dequantised"}
     bytewise |= {"biases", "signed weights", "unsigned activations", "scales of outputs", "moved bytes"}
+    bytewise |= {"dots of bytes", "other products of floats", "products of blocks of bytes"}
     others = {"zero points that are kept", "recurrences", "pools over all", "pads", "dead code", "constant folding"}
     others |= {"interpolations", "sub-kernels", "empty tensors", "products of blocks", "copies", "groups of heads"}
     others |= {"bounds of sizes", "cut outputs", "exact activations", "rounded activations", "rows that are written"}

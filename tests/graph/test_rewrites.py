@@ -441,6 +441,13 @@ def test_rewrites_say_what_they_did(caplog: pytest.LogCaptureFixture):
     assert "simplify: identities: 2 -> 1 nodes" in caplog.messages
 
 
+def test_a_step_and_a_rewrite_have_a_name_of_their_own():
+    steps = [step.name for step in STEPS]
+    rewrites = {(item.name, item.run) for step in STEPS for item in step.rewrites}
+    assert len(steps) == len(set(steps))
+    assert len(rewrites) == len({name for name, _ in rewrites}) == len({run for _, run in rewrites})
+
+
 def test_every_rewrite_shows_an_example():
     for step in STEPS:
         for item in step.rewrites:
