@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from statistics import median
 
-import numpy as np
-
 from tunewright.bench.entries import Entry
 from tunewright.bench.turns import Sample, sample_in_turn
 from tunewright.codegen.cuda.build import build
@@ -71,10 +69,7 @@ def measure_kernel(
 def sample(driver: Driver, objects: ObjectCache, task: Task, target: Target, schedule: Schedule) -> Sample:
     """A sample of one of our schedules, on example inputs."""
     artifact = build(lower(Candidate(task, target, schedule)), target, objects)
-    operands = [driver.memory(buffer.size_bytes) for buffer in (*artifact.params, *artifact.scratch)]
-    for tensor, array, memory in zip(task.inputs, example_inputs(task, seed=0), operands, strict=False):
-        packing = artifact.packings.get(tensor.name)
-        laid = np.ascontiguousarray(array if packing is None else packing.arrange(array))
-        memory.write(laid.reshape(-1).view(np.uint8))
-    run = driver.capture(driver.program(artifact, operands))
+    inputs = [driver.input_memory(artifact, n, array) for n, array in enumerate(example_inputs(task, seed=0))]
+    others = [driver.memory(buffer.size_bytes) for buffer in (*artifact.params[len(inputs) :], *artifact.scratch)]
+    run = driver.capture(driver.program(artifact, [*inputs, *others]))
     return lambda: median(driver.time(run, RUNS))

@@ -219,13 +219,9 @@ class TrialExample:
 
     def _input(self, number: int, artifact: GpuArtifact) -> DeviceMemory:
         """An input in device memory, arranged as an artifact takes it."""
-        buffer, array = artifact.params[number], self._inputs[number]
-        packing = artifact.packings.get(buffer.name)
-        key = number, packing
+        key = number, artifact.packings.get(artifact.params[number].name)
         if key not in self._memory:
-            laid = np.ascontiguousarray(array if packing is None else packing.arrange(array))
-            self._memory[key] = self._driver.memory(buffer.size_bytes)
-            self._memory[key].write(laid.reshape(-1).view(np.uint8))
+            self._memory[key] = self._driver.input_memory(artifact, number, self._inputs[number])
         return self._memory[key]
 
     def _compare(self, outputs: Sequence[Any]) -> float:

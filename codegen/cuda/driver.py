@@ -143,6 +143,14 @@ class Driver:
         with self.queueing():
             return DeviceMemory(self, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
 
+    def input_memory(self, artifact: GpuArtifact, number: int, array: NDArray[Any]) -> DeviceMemory:
+        """Fresh memory with an input of an artifact, arranged as the kernel takes it."""
+        buffer = artifact.params[number]
+        packing = artifact.packings.get(buffer.name)
+        memory = self.memory(buffer.size_bytes)
+        memory.write(array if packing is None else packing.arrange(array))
+        return memory
+
     def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
         """A function for `time` and `capture` that queues all launches of an artifact, on params, then scratch."""
         code = self._code(artifact)
@@ -257,6 +265,11 @@ class _Code:
     functions: tuple[Any, ...]
 
 
+def bytes_of(array: NDArray[Any]) -> Bytes:
+    """The bytes of an array, row by row: a view of it where it is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
 class DeviceMemory:
     """Memory of the device, as bytes."""
 
@@ -268,7 +281,9 @@ class DeviceMemory:
         """A view of a part."""
         return DeviceMemory(self._driver, self.array[begin : begin + size_bytes])
 
-    def write(self, data: Bytes) -> None:
+    def write(self, array: NDArray[Any]) -> None:
+        """Copy an array of the same size here, row by row."""
+        data = bytes_of(array)
         with self._driver.queueing():
             self.array.set(data)
             self._driver.wait()  # from then on the data may change

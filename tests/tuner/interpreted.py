@@ -17,7 +17,7 @@ from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 
-from ..workers.simulated import Simulated, bytes_of
+from ..workers.simulated import Simulated, content_of
 
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 
@@ -70,7 +70,7 @@ class Interpreted(Simulated):
         return GpuArtifact(code, sha256, launches, {}, kernel.params, kernel.scratch, packings)
 
     def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
-        kernel, given = self.kernels[artifact.code], [bytes_of(memory) for memory in operands]
+        kernel, given = self.kernels[artifact.code], [content_of(memory) for memory in operands]
         assert all(one.ctypes.data % WIDEST_BYTES == 0 for one in given)
         buffers = zip((*artifact.params, *artifact.scratch), given, strict=True)
         arrays = [one.view(buffer.dtype.numpy).reshape(buffer.shape) for buffer, one in buffers]

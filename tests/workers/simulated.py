@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tunewright.codegen.cuda import interp
 from tunewright.codegen.cuda.build import GpuArtifact
-from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault, Driver
+from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault, Driver, bytes_of
 from tunewright.codegen.cuda.driver import DeviceMemory as DeviceMemory
 from tunewright.codegen.cuda.emit import emit
 from tunewright.codegen.ir.ir import Kernel
@@ -47,8 +48,8 @@ class Memory(DeviceMemory):
     def __init__(self, array: Bytes) -> None:
         self.array: Bytes = array
 
-    def write(self, data: Bytes) -> None:
-        self.array[...] = data
+    def write(self, array: NDArray[Any]) -> None:
+        self.array[...] = bytes_of(array)
 
     def read(self) -> Bytes:
         return self.array.copy()
@@ -57,13 +58,13 @@ class Memory(DeviceMemory):
         return Memory(self.array[begin : begin + size_bytes])
 
     def copy(self, source: DeviceMemory) -> None:
-        self.array[...] = bytes_of(source)
+        self.array[...] = content_of(source)
 
 
 VERSIONS = {"nvrtc": "13.5", "driver": "13.0"}
 
 
-def bytes_of(memory: DeviceMemory) -> Bytes:
+def content_of(memory: DeviceMemory) -> Bytes:
     assert isinstance(memory, Memory)
     array: Bytes = memory.array
     return array
@@ -112,7 +113,7 @@ class Simulated(Driver):
             self._clocks = [Clock(10**8, is_slowed=True)]
         buffers = (*artifact.params, *artifact.scratch)
         arrays = [
-            bytes_of(memory).view(buffer.dtype.numpy).reshape(buffer.shape)
+            content_of(memory).view(buffer.dtype.numpy).reshape(buffer.shape)
             for buffer, memory in zip(buffers, operands, strict=True)
         ]
 
@@ -133,7 +134,7 @@ class Simulated(Driver):
             if fault == "changed":
                 arrays[0].reshape(-1)[0] += 1
             if fault == "beyond":
-                whole: Any = bytes_of(operands[len(artifact.params) - 1]).base
+                whole: Any = content_of(operands[len(artifact.params) - 1]).base
                 whole[-gpu.GUARD_BYTES] ^= 1
 
         return run

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.cuda.build import GpuArtifact
-from tunewright.codegen.cuda.driver import Bytes, DeviceMemory, Driver
+from tunewright.codegen.cuda.driver import DeviceMemory, Driver
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.host import available_cores
 
@@ -119,7 +119,7 @@ class DeviceModel:
         for number, array in enumerate(inputs):
             memory = self._memory.get((Area.INPUT, number))
             if memory is not None:
-                memory.write(_bytes_of(array))
+                memory.write(array)
 
     @property
     def vendor_ops(self) -> list[str]:
@@ -133,7 +133,7 @@ class DeviceModel:
             if location is None:
                 results[name] = result
             else:
-                self._at(location, result.nbytes).write(_bytes_of(result))
+                self._at(location, result.nbytes).write(result)
 
     def _value(self, name: str, value: TensorValue, inputs: Sequence[Array], results: Mapping[str, Any]) -> Any:
         """A tensor as this machine sees it."""
@@ -169,7 +169,3 @@ def _sizes_bytes(image: Image) -> dict[Place, int]:
     sizes |= {(Area.INPUT, number): size_bytes(port.value.kind) for number, port in enumerate(image.inputs)}
     sizes |= {(Area.OUTPUT, number): size_bytes(kind) for number, kind in image.output_types.items()}
     return {place: size for place, size in sizes.items() if size}
-
-
-def _bytes_of(array: Array) -> Bytes:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

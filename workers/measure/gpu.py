@@ -16,7 +16,7 @@ import numpy as np
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.device import NoDevice, driver_version
-from tunewright.codegen.cuda.driver import Clock, DeviceFault, Driver, open_sensors
+from tunewright.codegen.cuda.driver import Clock, DeviceFault, Driver, bytes_of, open_sensors
 from tunewright.codegen.ir.ir import Buffer
 
 from ..pool import Unfit
@@ -101,7 +101,7 @@ class _DeviceOperand(Operand):
         self._buffer = buffer
         data = np.full(buffer.size_bytes, UNWRITTEN, np.uint8)
         if content is not None:
-            data = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+            data = bytes_of(content)
         self._sum = None if content is None else checksum(data)
         guard = np.full(GUARD_BYTES, GUARD, np.uint8)
         self._whole = device.memory(2 * GUARD_BYTES + buffer.size_bytes)
