@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from tunewright.workers.measure.sampling import Label, interval, remove_drift
+from tunewright.workers.measure.sampling import Label, interval, remove_drift, turn_orders
 
 Sample = Callable[[], float]
 """Takes a sample, in seconds, and returns when its threads are at rest."""
@@ -15,11 +16,9 @@ Sample = Callable[[], float]
 def sample_in_turn(samples: Mapping[Label, Sample], rounds: int) -> dict[Label, list[float]]:
     """Samples of each label, one a round, in a rotating order, without drift (see `remove_drift`)."""
     samples_by_label: dict[Label, list[float]] = {label: [] for label in samples}
-    order = list(samples)
-    for _ in range(rounds):
+    for order in islice(turn_orders(samples), rounds):
         for label in order:
             samples_by_label[label].append(samples[label]())
-        order = [*order[1:], *order[:1]]
     return remove_drift(samples_by_label)
 
 

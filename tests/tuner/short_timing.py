@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tunewright.workers.measure import sampling
+from tunewright.workers.measure import call_latency
 
 
 def shorten(patch: Callable[[object, str, object], None] = setattr) -> None:
     """Times keep their kind, and lose precision. On a machine at work all their patience would be spent each time."""
-    patch(sampling, "MAX_ROUNDS", sampling.MIN_ROUNDS)
-    for name in ("PAUSE_S", "PATIENCE_S", "TURN_S"):
-        patch(sampling, name, 0.0)
+    patch(call_latency, "MAX_ROUNDS", call_latency.MIN_ROUNDS)
+    for name in ("PAUSE_S", "LONGEST_WAIT_S", "TURN_S"):
+        patch(call_latency, name, 0.0)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from tunewright.tuner.cli import comparison
 from tunewright.tuner.lookup.source import PreparedModel
 from tunewright.tuner.models.model import open_for
 from tunewright.workers.measure import noise
+from tunewright.workers.measure.call_latency import CallLatency
 from tunewright.workers.measure.noise import Disturbance
-from tunewright.workers.measure.sampling import CallLatency
 
 from ..commands import Command
 

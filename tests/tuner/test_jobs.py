@@ -46,8 +46,8 @@ from tunewright.tuner.search.view import JobMoment
 from tunewright.tuner.search.whole_model import ModelTimes, Variant, Variants, time_sessions
 from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.settings import settings
+from tunewright.workers.measure.call_latency import CallLatency
 from tunewright.workers.measure.noise import UNDISTURBED, Disturbance
-from tunewright.workers.measure.sampling import CallLatency
 from tunewright.workers.pool import ReferenceFailed
 
 from ..waiting import wait_for

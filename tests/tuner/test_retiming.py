@@ -27,7 +27,7 @@ from tunewright.tuner.search.job import TuningJob
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.search.report import JobOutcome, Payoff, Report
 from tunewright.tuner.search.whole_model import ModelTimes, Timing, Variants
-from tunewright.workers.measure.sampling import CallLatency
+from tunewright.workers.measure.call_latency import CallLatency
 
 from .conftest import small_model
 from .fake_pool import FAILED, LEASE_S, TARGET, FakePool, Outcome, by_key, is_default, job, tasks

@@ -25,7 +25,7 @@ from tunewright.tuner.session import evaluation, vendor
 from tunewright.tuner.session.stand_in import StandIn
 from tunewright.tuner.session.vendor import VendorModel
 from tunewright.tuner.settings import settings
-from tunewright.workers.measure.sampling import CallLatency
+from tunewright.workers.measure.call_latency import CallLatency
 
 from ..commands import Command
 from .conftest import small_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tunewright.tuner.search.whole_model import ModelTimes, Variants
+from tunewright.workers.measure.call_latency import CallLatency
 from tunewright.workers.measure.noise import UNDISTURBED, Disturbance
-from tunewright.workers.measure.sampling import CallLatency
 
 STOLEN = Disturbance(1.0, 0.5)
 """Half of the time the processors were away."""

@@ -16,8 +16,9 @@ from tunewright.codegen.target import CUDA
 from tunewright.graph.numerics import Precision
 from tunewright.search_space.patterns.dot import match_dot
 from tunewright.workers.lock import HostLock
+from tunewright.workers.measure.call_latency import CallLatency, time_in_turns, wait_for_threads
 from tunewright.workers.measure.noise import Noise, Watch
-from tunewright.workers.measure.sampling import CallLatency, interval, time_in_turns, wait_for_threads
+from tunewright.workers.measure.sampling import interval
 
 from ..arguments import sizes_of
 from ..lookup.source import DEFAULT_SOURCE, PreparedModel, ScheduleSource

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tunewright.workers.measure.sampling import CallLatency, interval, sample_in_turns
+from tunewright.workers.measure.call_latency import CallLatency, sample_latencies
+from tunewright.workers.measure.sampling import interval
 
 if TYPE_CHECKING:
     from tunewright.codegen.cuda.driver import Clock, Driver
@@ -55,7 +56,7 @@ def time_on_device(driver: Driver, samplers: Mapping[str, Callable[[], float]]) 
 
         return sample_s
 
-    latencies = sample_in_turns({name: with_clock(sampler) for name, sampler in samplers.items()})
+    latencies = sample_latencies({name: with_clock(sampler) for name, sampler in samplers.items()})
     return DeviceTimes(latencies, tuple(clocks), driver.name, driver.release, driver.cuda_version)
 
 

@@ -25,17 +25,15 @@ from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.lock import HostLock
-from tunewright.workers.measure.noise import UNDISTURBED, Disturbance, Noise, Watch
-from tunewright.workers.measure.sampling import (
-    MIN_SAMPLES,
+from tunewright.workers.measure.call_latency import (
     OPENINGS,
     CallLatency,
-    Interval,
-    interval,
     time_openings,
     wait_for_own_threads,
     wait_for_threads,
 )
+from tunewright.workers.measure.noise import UNDISTURBED, Disturbance, Noise, Watch
+from tunewright.workers.measure.sampling import MIN_SAMPLES, Interval, interval
 from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed
 
 from ..errors import Refused, message
@@ -92,7 +90,7 @@ _log = logging.getLogger("tunewright")
 class ModelTimes:
     """Latencies of a model's variants by name, and its ops without kernels.
 
-    Samples with one index are of the same opening: see `sampling.time_openings`.
+    Samples with one index are of the same opening: see `call_latency.time_openings`.
     """
 
     latencies: Mapping[str, CallLatency] = field(default_factory=dict)
