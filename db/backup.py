@@ -39,7 +39,7 @@ from .errors import Damaged, StoreError
 from .job import JobState
 from .leases import Change, begin_change
 from .reader import NoDatabase
-from .schema import HEAD, current_revision, refuse_foreign, upgrade
+from .schema import HEAD, METADATA, current_revision, refuse_foreign, upgrade
 from .store import open_store
 from .tables import (
     ClaimRow,
@@ -55,10 +55,10 @@ from .tables import (
 )
 from .webhooks import give_up_waiting
 
-TRANSIENT_TABLES = tuple(Row.metadata.tables[row.__tablename__] for row in (ClaimRow, TunerRow))
+TRANSIENT_TABLES = tuple(METADATA.tables[row.__tablename__] for row in (ClaimRow, TunerRow))
 """Tables of what goes on at this moment."""
 
-LASTING_TABLES = [table for table in Row.metadata.sorted_tables if table not in TRANSIENT_TABLES]
+LASTING_TABLES = [table for table in METADATA.sorted_tables if table not in TRANSIENT_TABLES]
 """Tables that are restored, each after those that it refers to."""
 
 COUNT_TABLES: dict[str, type[Row]] = {
@@ -319,7 +319,7 @@ def _fill(source: Connection, change: Change, name: str, watch: Watch) -> None:
 
 def _continue_sequences(target: Connection) -> None:
     """Let the ids of new rows begin after the existing ones."""
-    for table in Row.metadata.sorted_tables:
+    for table in METADATA.sorted_tables:
         column = table.autoincrement_column
         if column is not None:
             sequence = func.pg_get_serial_sequence(table.name, column.name)

@@ -29,9 +29,9 @@ from .errors import Unreadable
 from .fleet import Fleet, TunerDevice
 from .job import JobState
 from .leases import is_lease_over
-from .schema import HEAD, current_revision, refuse_foreign
+from .schema import HEAD, METADATA, current_revision, refuse_foreign
 from .sqlite_library import wal_is_safe
-from .tables import JobRow, Row
+from .tables import JobRow
 
 LONGEST_CHECK_S = 1.0
 """How long SQLite may look for damage. A large database is checked in part."""
@@ -149,7 +149,7 @@ def _damage(connection: Connection, is_current: bool) -> str | None:
     try:
         damage = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
         if damage == "ok" and is_current:  # SQLite knows nothing of what texts mean
-            for table in Row.metadata.sorted_tables:
+            for table in METADATA.sorted_tables:
                 _read_texts(connection, table)
     except Unreadable as error:
         return error.fault

@@ -1,6 +1,6 @@
 """The schema of a database, and how it is migrated to the current one.
 
-A database at `HEAD` is opened without Alembic. An empty one gets the tables of `tables` at once; a test compares them
+A database at `HEAD` is opened without Alembic. An empty one gets the tables of `METADATA` at once; a test compares them
 with the migrations. On any other one the migrations run. All of that is one transaction under a lock, so of several
 processes that start at once one does it and the others wait.
 """
@@ -27,13 +27,17 @@ from sqlalchemy import (
 
 from .engine import WRITE_OPTION, redact
 from .errors import StoreError
+from .logs import tables as log_tables  # noqa: F401 - its tables are of METADATA
 from .tables import Row
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
+METADATA = Row.metadata
+"""All tables: of `tables` and `logs.tables`."""
+
 HEAD = "0010"
-"""The revision of `tables`; a test compares it with the newest file in `migrations/versions`."""
+"""Their revision; a test compares it with the newest file in `migrations/versions`."""
 
 LOCK = 0x74756E65  # "tune": the number of PostgreSQL's advisory lock on the schema
 
@@ -67,7 +71,7 @@ def migrate(connection: Connection) -> None:
 
 def _create(connection: Connection) -> None:
     """Make the tables in an empty database, and store the revision for Alembic."""
-    Row.metadata.create_all(connection, checkfirst=False)
+    METADATA.create_all(connection, checkfirst=False)
     primary_key = PrimaryKeyConstraint("version_num", name="alembic_version_pkc")
     version = Table("alembic_version", MetaData(), Column("version_num", String(32)), primary_key)
     version.create(connection)
@@ -125,7 +129,7 @@ def refuse_foreign(engine: Engine, connection: Connection, revision: str | None,
     """
     name = name or redact(engine.url)
     if revision is None:
-        foreign = set(inspect(connection).get_table_names()) & set(Row.metadata.tables)
+        foreign = set(inspect(connection).get_table_names()) & set(METADATA.tables)
         if foreign:
             raise StoreError(f"{name}: its table {min(foreign)} belongs to another program")
         return

@@ -17,12 +17,12 @@ from sqlalchemy import Row, exists, select
 from sqlalchemy.orm import Session
 
 from ..database import Database, DatabasePart, read_session
-from ..tables import EnvironmentRow, LogEntryRow
 from .choice import LogRival, ties
 from .difference import rival_to_json
 from .entry import LogEnvironment
 from .logs import Namespace
 from .rows import Environments, in_order, is_served, light, rival_of
+from .tables import EnvironmentRow, LogEntryRow
 
 ROWS_AT_ONCE = 5000
 """Entries that are read at once, without their values."""

@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session
 
 from ..database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, write_session
 from ..errors import NotFound
-from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseEntryRow, ReleaseRow
 from .release import ReleaseConflict
 from .rows import find_namespace, in_order
+from .tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseEntryRow, ReleaseRow
 
 MARK = "/"
 """The begin of the name of a draft; a release's begins with a letter or digit."""

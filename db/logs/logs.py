@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 
 from ..database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, write_session
 from ..errors import NotFound, StoreError
-from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseRow
 from .drafts import is_draft
 from .entry import (
     EntryState,
@@ -28,6 +27,7 @@ from .formats import check_value
 from .release import ReleaseConflict
 from .rows import LIGHT, Environments, find_namespace, is_served, rival_of, whole
 from .sweep import SweptLog, deleted_name, sweep
+from .tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseRow
 from .update import LogUpdate, Place, Stored, places
 
 MOST_AT_ONCE = 1000

@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 
 from ..database import Database, DatabasePart, batches, read_session, write_session
 from ..errors import NotFound, read_stored
-from ..tables import LogEntryRow, NamespaceRow, PromotionRow, ReleaseRow
 from ..translate import clean
 from .difference import LogChange, pairs
 from .drafts import ReleaseDraft, ReleaseDrafts, draft_name, is_draft, remove_abandoned, remove_draft, unname
@@ -32,6 +31,7 @@ from .release import (
     release_line,
 )
 from .rows import LIGHT, PAGE, Environments, find_namespace, in_order, is_served, rival_of
+from .tables import LogEntryRow, NamespaceRow, PromotionRow, ReleaseRow
 
 MOST_STEPS = 1000
 """Promotions that a way back is looked for in."""

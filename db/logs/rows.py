@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 
 from ..database import KEYS_AT_ONCE, batches
 from ..errors import NotFound, read_stored
-from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseEntryRow
 from .choice import LogRival
 from .entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment
+from .tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseEntryRow
 
 PAGE = 500
 """Entries that are read at once, with their values."""

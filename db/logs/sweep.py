@@ -14,8 +14,8 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select, text
 from sqlalchemy.orm import Session
 
 from ..database import REMOVED_AT_ONCE, Database
-from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
 from .drafts import drafts_of, remove_abandoned, remove_draft
+from .tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
 
 MARK = "/"
 """The begin of the name of a deleted namespace; a namespace's begins with a letter or digit."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from alembic import context
 
-from tunewright.db.tables import Row
+from tunewright.db.schema import METADATA
 
 # The connection is in a transaction already: all migrations happen or none. SQLite can alter little in place, so
 # tables are rebuilt there (batch mode); PostgreSQL alters them.
-context.configure(
-    connection=context.config.attributes["connection"], target_metadata=Row.metadata, render_as_batch=True
-)
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA, render_as_batch=True)
 context.run_migrations()

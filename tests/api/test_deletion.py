@@ -13,10 +13,11 @@ from tunewright.api.http.service import Options
 from tunewright.db.access import KeyScope
 from tunewright.db.errors import Damaged, StoreError
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
+from tunewright.db.logs.tables import LogEntryRow
 from tunewright.db.pruning import trials
 from tunewright.db.pruning.policy import MOST_PROGRESS, RetentionPolicy
 from tunewright.db.pruning.prune import Pruning
-from tunewright.db.tables import LogEntryRow, UploadRow
+from tunewright.db.tables import UploadRow
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
 

@@ -25,10 +25,9 @@ from tunewright.db.engine import make_engine, parse_url
 from tunewright.db.errors import StoreError
 from tunewright.db.job import EventKind, JobState, LeaseLost, NewEvent, SearchBudget
 from tunewright.db.reader import NoDatabase
-from tunewright.db.schema import HEAD
+from tunewright.db.schema import HEAD, METADATA
 from tunewright.db.snapshot import MAX_CONTENTS, NewSnapshot
 from tunewright.db.store import open_store
-from tunewright.db.tables import Row
 from tunewright.db.webhooks import WEBHOOK_KINDS, DeliveryState
 from tunewright.search_space.measurement import Measurement, Status
 
@@ -68,7 +67,7 @@ def rows(store, without=()):
     """Everything in every table, as the models read it."""
     rows_by_table = {}
     with store.database.read() as session:
-        for table in Row.metadata.sorted_tables:
+        for table in METADATA.sorted_tables:
             if table not in TRANSIENT_TABLES and table.name not in without:
                 query = select(table).order_by(*table.primary_key)
                 rows_by_table[table.name] = [

@@ -27,7 +27,6 @@ from tunewright.db.tables import (
     BestRow,
     ConfirmationRow,
     DeviceOrderRow,
-    Row,
     TaskRow,
     TrialRow,
     UploadRow,
@@ -68,7 +67,7 @@ def migrated(url):
 
 def test_migrations_make_what_the_models_say(migrated):
     context = MigrationContext.configure(migrated, opts={"compare_type": True, "compare_server_default": True})
-    assert compare_metadata(context, Row.metadata) == []
+    assert compare_metadata(context, schema.METADATA) == []
 
 
 def described(connection):

@@ -16,8 +16,8 @@ from tunewright.db.logs.choice import LogRival, choose
 from tunewright.db.logs.entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment, LogMatch
 from tunewright.db.logs.logs import LogFull, LogQuota, WriteCounts
 from tunewright.db.logs.sweep import SweptLog
+from tunewright.db.logs.tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
 from tunewright.db.store import open_store
-from tunewright.db.tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
 
 H100 = LogEnvironment("H100", "triton", {"cuda": "13.0"})
 OLDER = LogEnvironment("H100", "triton", {"cuda": "12.8"})

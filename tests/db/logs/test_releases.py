@@ -29,8 +29,8 @@ from tunewright.db.logs.release import (
     parse_head,
     predecessor,
 )
+from tunewright.db.logs.tables import ReleaseEntryRow, ReleaseRow
 from tunewright.db.store import open_store
-from tunewright.db.tables import ReleaseEntryRow, ReleaseRow
 
 from ..conftest import in_threads, plan, selected
 
