@@ -115,7 +115,7 @@ SAMPLES_RATIO = 2.0
 
 ODD_RATIO = 100.0
 """How many times as fast as any run a single sample may be, and so the end of an interval: samples are divided by the
-pace beside them, which may be of an odd moment of a busy machine. They decide nothing."""
+drift beside them, which may be of an odd moment of a busy machine. They decide nothing."""
 
 ODD_TIMES = ("low_s", "high_s", "samples_s")
 """The times that this goes for."""

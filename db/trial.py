@@ -45,7 +45,7 @@ class TrialLine:
     created_at: datetime  # UTC
     is_imported: bool  # it was not timed here
     noise: str  # the begin of the note why its time can't be relied on; hostile text is possible, here and below
-    pace: str  # the begin of what its provenance has as `PACE`
+    drift: str  # the begin of what its provenance has as `DRIFT`
 
     @property
     def interval_s(self) -> tuple[float, float] | None:

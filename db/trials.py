@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Row, Select, Text, and_, case, cast, func,
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tunewright.codegen.fields import quote
-from tunewright.search_space.measurement import NOISE, PACE, Status
+from tunewright.search_space.measurement import DRIFT, NOISE, Status
 
 from .database import DatabasePart, read_session
 from .pruned_of_job import PrunedOfJob
@@ -37,7 +37,7 @@ LINE_COLUMNS: dict[str, Any] = {field.name: getattr(TrialRow, field.name, None) 
         case((TrialRow.status == Status.VOIDED.value, TrialRow.void_reason), else_=TrialRow.error), 1, LONGEST_ERROR
     ),
     "noise": _note(NOISE),
-    "pace": _note(PACE),
+    "drift": _note(DRIFT),
 }
 LINES = select(*(column.label(name) for name, column in LINE_COLUMNS.items()))
 """The columns of `TrialLine`, in its order."""

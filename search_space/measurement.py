@@ -15,8 +15,8 @@ from .schedule import Schedule
 NOISE = "noise"
 """The entry of a provenance that says, for people, why the machine was too busy for the times to be relied on."""
 
-PACE = "pace"
-"""The entry with how many times its noted time the schedule took that a trial was timed in turn with."""
+DRIFT = "pace"
+"""The entry with the drift: how many times its noted time the schedule took that a trial was timed in turn with."""
 
 SPREAD = "spread"
 """The entry in lookups with how far samples that are too few for an interval lie apart, as a part of their median."""
@@ -71,7 +71,7 @@ class Measurement:
 
     status: Status
     # Seconds of one run, one a sample; empty unless OK. Of a trial that was timed in turn with another one they are as
-    # if the machine were as fast as when `incumbent_s` was noted of that, and so are the figures below; `PACE` in the
+    # if the machine were as fast as when `incumbent_s` was noted of that, and so are the figures below; `DRIFT` in the
     # provenance is how many times as long it took now. Of one that was compared in turn with others they are as if
     # every round, in one process after the other, had been as fast as the middle one.
     samples_s: tuple[float, ...] = ()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import isfinite
 
 from tunewright.db.trial import TrialLine
-from tunewright.search_space.measurement import NOISE, PACE, SPREAD, Measurement
+from tunewright.search_space.measurement import DRIFT, NOISE, SPREAD, Measurement
 from tunewright.workers.measure.noise import noise_note, noise_of
 
 from .text import shorten
@@ -25,7 +25,7 @@ def time_noise(
     """
     if not median_s:
         return ""
-    note = noise_note({name: str(provenance.get(name, "")) for name in (NOISE, PACE)})
+    note = noise_note({name: str(provenance.get(name, "")) for name in (NOISE, DRIFT)})
     spread = _told_spread(provenance) if low_s is None or high_s is None else (high_s - low_s) / median_s
     return noise_of(spread, shorten(note, LONGEST_NOISE))
 
@@ -47,7 +47,7 @@ def noise_of_measurement(measured: Measurement | None) -> str:
 
 def noise_of_line(line: TrialLine) -> str:
     """The same of a trial."""
-    return time_noise(line.median_s, line.low_s, line.high_s, {NOISE: line.noise, PACE: line.pace})
+    return time_noise(line.median_s, line.low_s, line.high_s, {NOISE: line.noise, DRIFT: line.drift})
 
 
 def total_noise(noises: Iterable[str]) -> str:

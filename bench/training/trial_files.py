@@ -14,7 +14,7 @@ from typing import Any
 
 from tunewright.bench.files import write_whole
 from tunewright.db.exchange import RecordEntry, parse
-from tunewright.search_space.measurement import PACE, Candidate, Measurement
+from tunewright.search_space.measurement import DRIFT, Candidate, Measurement
 from tunewright.tuner.errors import Refused
 
 MEASURED = Path(__file__).parent / "measured"
@@ -76,7 +76,7 @@ def example(entry: RecordEntry) -> tuple[Candidate, Measurement]:
 def _shorten(data: Mapping[str, Any]) -> dict[str, Any]:
     times_s = {name: _round(data[name]) for name in ("median_s", "low_s", "high_s")}
     day = data["created_at"].partition("T")[0]
-    machine = {name: text for name, text in data["provenance"].items() if name != PACE}
+    machine = {name: text for name, text in data["provenance"].items() if name != DRIFT}
     return {**data, **UNUSED_FIELDS, **times_s, "provenance": machine, "created_at": f"{day}T00:00:00+00:00"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunewright.search_space.measurement import NOISE, PACE, Record
+from tunewright.search_space.measurement import DRIFT, NOISE, Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.cli import lookup, lookup_tables, task_details
 from tunewright.tuner.lookup import ladder
@@ -23,9 +23,9 @@ DISTURBED = {
     "spread": replace(good(1e-3), low_s=0.5e-3, high_s=1.5e-3),  # which no note says
     "spread of few": replace(good(1e-3), samples_s=(1e-3,) * 3, low_s=0.5e-3, high_s=1.5e-3),  # which have no interval
     "noted": replace(good(1e-3), provenance={NOISE: "others took 40%"}),
-    "timed beside what was held up once": replace(good(1e-3), provenance={PACE: "0.08"}),  # by an older version
-    "slow moment": replace(good(1e-3), provenance={PACE: "0.5"}),
-    "strange": replace(good(1e-3), provenance={PACE: "nan or not"}),
+    "timed beside what was held up once": replace(good(1e-3), provenance={DRIFT: "0.08"}),  # by an older version
+    "slow moment": replace(good(1e-3), provenance={DRIFT: "0.5"}),
+    "strange": replace(good(1e-3), provenance={DRIFT: "nan or not"}),
     "endless": replace(good(1e-3), provenance={NOISE: "x" * 1999}),
 }
 """The same time, and what may be known of its noise."""

@@ -91,7 +91,7 @@ def test_a_line_tells_what_was_stored(filled, samples, leases, of_task, clock):
         created_at=clock.now,
         is_imported=False,
         noise="",
-        pace="",
+        drift="",
     )
     assert (crashed.job_id, crashed.ordinal, crashed.median_s, crashed.samples) == (None, None, None, 0)
     assert crashed.error == ("\x1b[2J<script>" + "x" * LONGEST_ERROR)[:LONGEST_ERROR]

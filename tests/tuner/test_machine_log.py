@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tunewright.db.job import EventKind
 from tunewright.db.store import open_store
-from tunewright.search_space.measurement import PACE, Measurement, Status
+from tunewright.search_space.measurement import DRIFT, Measurement, Status
 from tunewright.tuner.explain.machine_record import (
     LARGEST,
     LONGEST_SPAN_S,
@@ -46,8 +46,8 @@ class Time:
         return self.now_s
 
 
-def trial(low_s: float, high_s: float, pace: str = "") -> Measurement:
-    provenance = {PACE: pace} if pace else {}
+def trial(low_s: float, high_s: float, drift: str = "") -> Measurement:
+    provenance = {DRIFT: drift} if drift else {}
     return Measurement(Status.OK, (low_s, 1.0, high_s), 1.0, low_s, high_s, provenance=provenance)
 
 

@@ -51,5 +51,5 @@ def line(schedule: Schedule, time_s: float | None = 1e-3, number: int = 1) -> Tr
         created_at=datetime(2026, 11, 20, tzinfo=UTC),
         is_imported=False,
         noise="",
-        pace="",
+        drift="",
     )

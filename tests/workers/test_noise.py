@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tunewright.codegen.host import available_cores, detect
-from tunewright.search_space.measurement import NOISE, PACE, Measurement, Status
+from tunewright.search_space.measurement import DRIFT, NOISE, Measurement, Status
 from tunewright.workers.measure import measure, noise, proc
 from tunewright.workers.measure.noise import (
     MAX_ATTEMPTS,
@@ -63,13 +63,13 @@ def test_a_processor_that_is_free_may_be_busy(monkeypatch: pytest.MonkeyPatch) -
     ("provenance", "note"),
     [
         ({}, ""),
-        ({PACE: "0.5"}, ""),  # a machine may become twice as fast
-        ({PACE: "3.1"}, ""),  # what was slower all the same
-        ({PACE: "0.08"}, "the schedule that it was timed beside took 0.08 times its time"),
-        ({PACE: "0.08", NOISE: "others"}, "others"),
-        ({PACE: "nan"}, ""),
-        ({PACE: "so so"}, ""),
-        ({PACE: "-1"}, ""),
+        ({DRIFT: "0.5"}, ""),  # a machine may become twice as fast
+        ({DRIFT: "3.1"}, ""),  # what was slower all the same
+        ({DRIFT: "0.08"}, "the schedule that it was timed beside took 0.08 times its time"),
+        ({DRIFT: "0.08", NOISE: "others"}, "others"),
+        ({DRIFT: "nan"}, ""),
+        ({DRIFT: "so so"}, ""),
+        ({DRIFT: "-1"}, ""),
     ],
 )
 def test_what_older_versions_divided_by_a_drift_beyond_belief_is_noted(provenance: dict[str, str], note: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tunewright.db.job import EventKind, NewEvent
-from tunewright.search_space.measurement import PACE, Measurement
+from tunewright.search_space.measurement import DRIFT, Measurement
 from tunewright.workers.machine_sample import MachineSample
 
 from ..machine_span import OF_TRIALS, Gauge, GaugeRange, MachineSpan
@@ -78,7 +78,7 @@ class _Trials:
         median_s, low_s, high_s = measurement.median_s, measurement.low_s, measurement.high_s
         if median_s and low_s is not None and high_s is not None and len(measurement.samples_s) > 1:
             self.spreads.append((high_s - low_s) / median_s)
-        if drift := measurement.provenance.get(PACE):
+        if drift := measurement.provenance.get(DRIFT):
             self.drifts.append(float(drift))
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from tunewright.codegen.codec import to_json
 from tunewright.db.best import TaskComparisons
 from tunewright.db.job import EventKind, NewEvent
-from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, PACE, Measurement
+from tunewright.search_space.measurement import DEFAULT_INTERVAL, DRIFT, NOISE, Measurement
 
 from ..confirmed_time import ConfirmedTime
 from ..units import Time, TimeInterval
 
-OF_TIMES = frozenset({DEFAULT_INTERVAL, NOISE, PACE})
+OF_TIMES = frozenset({DEFAULT_INTERVAL, NOISE, DRIFT})
 """Entries of a measurement's provenance that are about its times: they differ each time."""
 
 

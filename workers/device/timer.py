@@ -107,7 +107,7 @@ class Timer:
         if reply["is_fastest"]:
             assert measurement.median_s is not None
             previous = self._fastest.pop(task.key, None)
-            anchor = None if reply["is_standard"] or previous is None else previous.anchor or previous
+            anchor = None if previous is None or not reply["has_anchor"] else previous.anchor or previous
             self._fastest[task.key] = FastestBuild(build, measurement.median_s, anchor)
             if len(self._fastest) > MAX_FASTEST:
                 self._fastest.pop(next(iter(self._fastest)))

@@ -26,7 +26,7 @@ from tunewright.codegen.llvm.build import BuildError, ObjectCache, build
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import NOISE, PACE, Measurement, Status
+from tunewright.search_space.measurement import DRIFT, NOISE, Measurement, Status
 from tunewright.search_space.sketches import lower
 
 from ..pool import Unfit
@@ -113,7 +113,7 @@ def measure(
 ) -> dict[str, Any]:
     """Check an artifact and race it against the best one measured so far: its `measurement`.
 
-    `is_fastest`: it is the next incumbent; `is_standard`: it has no anchor then. `unprepared`: the example is missing,
+    `is_fastest`: it is the next incumbent; `has_anchor`: it has an anchor then. `unprepared`: the example is missing,
     as the child that had prepared it has died, and this is another one.
     """
     if task_key not in _examples:
@@ -121,15 +121,15 @@ def measure(
     _examples.move_to_end(task_key)
     measurement, kernel = _load_artifact(task_key, artifact, threads)
     if kernel is None:
-        return {"measurement": measurement.to_json(), "is_fastest": False, "is_standard": False}
+        return {"measurement": measurement.to_json(), "is_fastest": False, "has_anchor": False}
     measurement = _with_check(measurement, kernel.check())
     if measurement.status is Status.OK:
         measurement = _time_in_race(measurement, kernel, (task_key, threads), budget_s, best_s)
     best = _incumbents.get((task_key, threads))
     if best is None or best.kernel is not kernel:
         kernel.close()
-        return {"measurement": measurement.to_json(), "is_fastest": False, "is_standard": False}
-    return {"measurement": measurement.to_json(), "is_fastest": True, "is_standard": best.anchor is None}
+        return {"measurement": measurement.to_json(), "is_fastest": False, "has_anchor": False}
+    return {"measurement": measurement.to_json(), "is_fastest": True, "has_anchor": best.anchor is not None}
 
 
 def recall(task_key: str, known: list[dict[str, Any]], threads: int) -> None:
@@ -194,7 +194,7 @@ def _time_in_race(
     if measurement.status is not Status.OK:
         return measurement
     if outcome.drift is not None:
-        provenance = {**measurement.provenance, PACE: f"{outcome.drift:.3g}"}
+        provenance = {**measurement.provenance, DRIFT: f"{outcome.drift:.3g}"}
         measurement = replace(measurement, incumbent_s=outcome.incumbent_s, provenance=provenance)
     if outcome.doubt:
         measurement = replace(measurement, provenance=measurement.provenance | {NOISE: outcome.doubt})

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from tunewright.codegen.host import available_cores
 from tunewright.search_space.counts import percentage
-from tunewright.search_space.measurement import NOISE, PACE
+from tunewright.search_space.measurement import DRIFT, NOISE
 
 from . import proc
 
@@ -150,7 +150,7 @@ def noise_note(provenance: Mapping[str, str]) -> str:
     if note := provenance.get(NOISE):
         return note
     with suppress(ValueError):  # what was imported may have any text
-        if 0 < (drift := float(provenance.get(PACE) or 1)) < 1 / BELIEVED_DRIFT:
+        if 0 < (drift := float(provenance.get(DRIFT) or 1)) < 1 / BELIEVED_DRIFT:
             return drift_noise(drift)
     return ""
 
