@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ class TensorType:
     @property
     def is_float(self) -> bool:
         return self.dtype in FLOAT_DTYPES
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size in memory; 0 where that is not known, or kernels don't know its element type."""
+        dtype = DType.of(self.dtype)
+        return 0 if dtype is None or self.shape is None else prod(self.shape) * dtype.size_bytes
 
     def __str__(self) -> str:
         return f"{self.dtype}[{'?' if self.shape is None else ', '.join(map(str, self.shape))}]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
@@ -60,12 +59,6 @@ def lower(graph: Graph, steps: Sequence[Step], numerics: Numerics = PROCESSOR) -
     return replace(graph, nodes=nodes, constants=constants, types=flattening.types), flat
 
 
-def size_bytes(kind: TensorType) -> int:
-    """Bytes of a tensor; 0 where the size is not known, or kernels don't know its type."""
-    dtype = DType.of(kind.dtype)
-    return 0 if dtype is None or kind.shape is None else prod(kind.shape) * dtype.size_bytes
-
-
 @dataclass(frozen=True, slots=True)
 class _Region:
     """The steps of a body over tensors of the whole model, and its outputs."""
@@ -118,7 +111,7 @@ class _Flattening:
 
     def _is_plain(self, name: str) -> bool:
         """Whether a tensor has memory: a type that kernels know, and elements."""
-        return size_bytes(self.types[name]) > 0
+        return self.types[name].size_bytes > 0
 
     def _new(self, name: str, dtype: str, *shape: int) -> str:
         self.types[name] = TensorType(dtype, shape)
@@ -192,7 +185,7 @@ class _Flattening:
             while (view := views.get(name)) is not None and not view.offset_bytes:
                 name = view.input
             kind = self.types.get(name)
-            if name in free and kind is not None and size_bytes(kind) == size_bytes(self.types[to]):
+            if name in free and kind is not None and kind.size_bytes == self.types[to].size_bytes:
                 free.remove(name)
                 before.append(TensorView(to, name))
             else:
@@ -204,7 +197,7 @@ class _Flattening:
     def _if(self, node: Node) -> list[FlatStep] | None:
         condition, wanted = node.inputs[0], [name for name in node.outputs if name]
         kind = self.types[condition]
-        if kind.dtype != "bool" or size_bytes(kind) != 1 or not all(map(self._is_plain, wanted)):
+        if kind.dtype != "bool" or kind.size_bytes != 1 or not all(map(self._is_plain, wanted)):
             return None
         if condition in self.constants:
             return self._taken_branch(node, "then_branch" if self.constants[condition].item() else "else_branch")
@@ -339,7 +332,7 @@ class _Flattening:
         kind = self.types[whole]
         count, *shape = kind.shape or ()
         self._new(row, kind.dtype, *shape)
-        stride_bytes = size_bytes(self.types[row])
+        stride_bytes = self.types[row].size_bytes
         last_bytes = (count - 1) * stride_bytes
         if not count:
             return []
@@ -416,7 +409,7 @@ class _Flattening:
                 after += [TensorCopy(initial, result)] if result else []
                 continue
             kind = self.types[result or initial]
-            room_bytes = -(-size_bytes(kind) // RING_BYTES) * RING_BYTES
+            room_bytes = -(-kind.size_bytes // RING_BYTES) * RING_BYTES
             ring = self._new(f"{now}.ring", "uint8", 2 * room_bytes)
             self.types |= {now: kind, f"{now}.first": kind, f"{now}.next": kind}
             if self.types[initial] == kind:  # else the body runs, and does not read it
@@ -450,7 +443,7 @@ class _Flattening:
         condition = region.outputs[0] if first else ""
         value = self.constants.get(condition)
         end = LoopEnd(loop.number, "" if value is not None and value.all() else condition)
-        if end.condition and size_bytes(self.types[end.condition]) != 1:
+        if end.condition and self.types[end.condition].size_bytes != 1:
             return None
         return [*before, loop, *self._deliver(region, pairs), end, *after]
 

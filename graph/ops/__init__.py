@@ -43,6 +43,7 @@ __all__ = [
     "Rounds",
     "TensorView",
     "define",
+    "has_kernel",
 ]
 
 OPS: Mapping[str, OpDef] = {
@@ -84,3 +85,12 @@ def define(
     for position, name in enumerate(node.outputs):
         definition.require(not name or name in written, f"output {position}")
     return Compute(*store_narrow(definition.stages, definition.tensors, narrow, written & set(node.outputs)))
+
+
+def has_kernel(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> bool:
+    """Whether the table has a definition for a node."""
+    try:
+        define(node, types, constants)
+    except NotNative:
+        return False
+    return True

@@ -7,7 +7,7 @@ import numpy as np
 from tunewright.graph.ir import Node
 
 from ..evaluation.images import CROP_AND_RESIZE, outside, taps
-from ..ops import NotNative, define
+from ..ops import has_kernel
 from .edit import Edit, Result, each
 
 MAX_TAPS = 16
@@ -21,7 +21,7 @@ def interpolations(edit: Edit, node: Node) -> Result:
     Before: `y = Resize(x) scales=(1, 2.5) mode="linear"`.
     After: `a = Gather(x, i) axis=1; b = Gather(x, j) axis=1; y = a * v + b * w`, with i, j, v and w known.
     """
-    if len(node.inputs) != 1 or _is_native(edit, node):
+    if len(node.inputs) != 1 or has_kernel(node, edit.types, edit.constants):
         return None
     shape, result, attrs = edit.shape(node.inputs[0]), edit.shape(node.outputs[0]), node.attrs
     if shape is None or result is None or 0 in (*shape, *result):
@@ -61,11 +61,3 @@ def _fill_outside(edit: Edit, node: Node, value: str) -> str:
             filling = edit.constant(np.asarray(node.attrs["extrapolation_value"], edit.types[value].dtype))
             value = edit.emit("Where", condition, filling, value)
     return value
-
-
-def _is_native(edit: Edit, node: Node) -> bool:
-    try:
-        define(node, edit.types, edit.constants)
-    except NotNative:
-        return False
-    return True

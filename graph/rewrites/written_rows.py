@@ -11,7 +11,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.graph.ir import Node
 
 from ..evaluation.rows import WRITE
-from ..ops import NotNative, define
+from ..ops import has_kernel
 from .edit import Edit, Result, each
 
 
@@ -50,22 +50,15 @@ def written_rows(edit: Edit, node: Node) -> Result:
     shapes = [edit.shape(name) for name in node.inputs]
     if node.attrs.get("reduction", "none") != "none" or DType.of(edit.types[x].dtype) is None:
         return None
-    if any(shape is None or 0 in shape for shape in shapes) or not shapes[0] or has_kernel(edit, node):
+    if any(shape is None or 0 in shape for shape in shapes) or not shapes[0]:
+        return None
+    if has_kernel(node, edit.types, edit.constants):
         return None
     places, width = (_nd_places if node.op == "ScatterND" else element_places)(edit, node)
     (count,) = edit.shape(places) or ()
     rows = edit.emit("Reshape", updates, shape=(count, width))
     whole = edit.emit("Reshape", x, shape=(prod(shapes[0]) // width, width))
     return edit.emit("Reshape", edit.emit(WRITE, whole, places, rows), shape=shapes[0])
-
-
-def has_kernel(edit: Edit, node: Node) -> bool:
-    """Whether an op is written for a kernel with these operands."""
-    try:
-        define(node, edit.types, edit.constants)
-    except NotNative:
-        return False
-    return True
 
 
 def _nd_places(edit: Edit, node: Node) -> tuple[str, int]:

@@ -56,7 +56,6 @@ from .image import (
     Location,
     Step,
     TensorValue,
-    size_bytes,
 )
 from .kernel_families import KernelFamilies
 from .lifetimes import control_access, keep_through_loops
@@ -227,7 +226,7 @@ class _Compiler:
                 yield Control(ControlKind.ROUTINE, operands, size=iterations, note=symbol, numbers=numbers)
             case TensorCopy(source, output):
                 operands = self._plain(output), self._plain(source)
-                yield Control(ControlKind.COPY, operands, size=size_bytes(self._graph.type(source)))
+                yield Control(ControlKind.COPY, operands, size=self._graph.type(source).size_bytes)
             case NodeGroup(nodes, inputs, outputs):
                 names = dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs) if name)
                 types = {name: self._graph.type(name) for name in names}
@@ -415,7 +414,7 @@ def _sizes_bytes(model: Model) -> dict[str, int]:
     """Sizes of the tensors of the graph, and of those that the calls of one node pass on to each other."""
     sizes = {}
     for name, kind in model.graph.types.items():
-        if tensor_bytes := size_bytes(kind):
+        if tensor_bytes := kind.size_bytes:
             sizes[name] = tensor_bytes
     for step in model.steps:
         if isinstance(step, TaskCall):

@@ -27,7 +27,6 @@ from .image import (
     Location,
     Step,
     TensorValue,
-    size_bytes,
     view_of,
 )
 
@@ -145,7 +144,7 @@ class DeviceModel:
             case Location(Area.KEPT, _, number):
                 return view_of(self.image.kept[number], value)
             case spot:
-                read = self._at(spot, size_bytes(value.kind)).read()
+                read = self._at(spot, value.kind.size_bytes).read()
                 return read.view(DType(value.kind.dtype).numpy).reshape(value.kind.shape or ())
 
     def _result(self, port: ImagePort, inputs: Sequence[Array], results: Mapping[str, Any]) -> Any:
@@ -166,6 +165,6 @@ def _sizes_bytes(image: Image) -> dict[Place, int]:
     """What is needed of each area of the device's memory."""
     sizes = {(Area.ARENA, 0): image.arena_bytes}
     sizes |= {(Area.CONSTANTS, number): block.nbytes for number, block in enumerate(image.constants)}
-    sizes |= {(Area.INPUT, number): size_bytes(port.value.kind) for number, port in enumerate(image.inputs)}
-    sizes |= {(Area.OUTPUT, number): size_bytes(kind) for number, kind in image.output_types.items()}
+    sizes |= {(Area.INPUT, number): port.value.kind.size_bytes for number, port in enumerate(image.inputs)}
+    sizes |= {(Area.OUTPUT, number): kind.size_bytes for number, kind in image.output_types.items()}
     return {place: size for place, size in sizes.items() if size}

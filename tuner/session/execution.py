@@ -31,7 +31,6 @@ from .image import (
     Location,
     TensorValue,
     is_whole_output,
-    size_bytes,
     view_of,
 )
 from .native_run import NativeRun, native_run
@@ -304,7 +303,7 @@ def _addresses_of(addresses: Mapping[str, int], part: Program) -> Mapping[str, i
 
 def _staging_block(kind: TensorType) -> Array | None:
     """Memory of the model's own for a small input or output."""
-    if not 0 < size_bytes(kind) <= STAGED_BYTES:
+    if not 0 < kind.size_bytes <= STAGED_BYTES:
         return None
     return aligned_empty(kind.shape or (), DType(kind.dtype))
 

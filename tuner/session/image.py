@@ -148,19 +148,13 @@ WEIGHT_BYTES = 1 << 20
 """Least size of a constant in a block of its own."""
 
 
-def size_bytes(kind: TensorType) -> int:
-    """Bytes of a tensor; 0 where the size is not known, or kernels don't know its type."""
-    dtype = DType.of(kind.dtype)
-    return 0 if dtype is None or kind.shape is None else prod(kind.shape) * dtype.size_bytes
-
-
 def is_whole_output(image: Image, port: ImagePort) -> bool:
     """Whether an output has all of an output's memory, be it under another shape."""
     location = port.value.location
     if location is None or location.area is not Area.OUTPUT or location.offset_bytes:
         return False
     whole = image.output_types[location.number]
-    return port.kind.dtype == whole.dtype and size_bytes(port.kind) == size_bytes(whole)
+    return port.kind.dtype == whole.dtype and port.kind.size_bytes == whole.size_bytes
 
 
 def view_of(block: Array, value: TensorValue) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 from tunewright.codegen.runtime.memory import address_of
 from tunewright.codegen.runtime.native import Program
 
-from .image import Array, Image, ImagePort, size_bytes
+from .image import Array, Image, ImagePort
 
 Cell = tuple[int, int]
 """Address of a word that is to hold the address of a tensor, and an offset to be added to that."""
@@ -68,7 +68,7 @@ def native_run(
 
 def _port(program: Program, port: ImagePort, memory: Array | str) -> NativePort | None:
     """None where kernels don't know the type."""
-    shape, of_bytes = port.kind.shape, size_bytes(port.kind)
+    shape, of_bytes = port.kind.shape, port.kind.size_bytes
     if shape is None or (not of_bytes and 0 not in shape):
         return None
     if isinstance(memory, str):

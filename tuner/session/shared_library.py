@@ -30,7 +30,7 @@ from tunewright.codegen.target import Target
 
 from ..errors import Refused
 from ..text import op_counts
-from .image import Area, Evaluation, Image, ImagePort, KernelCall, Location, is_whole_output, size_bytes
+from .image import Area, Evaluation, Image, ImagePort, KernelCall, Location, is_whole_output
 
 FUNCTIONS = ("describe", "missing", "open", "run", "close")
 """What programs call, each behind a prefix that the library has to itself."""
@@ -120,7 +120,7 @@ class _Library:
         is_tensor = DType.of(kind.dtype) is not None and not (port.sizes or port.keys or port.map)
         if not is_tensor or kind.shape is None or location is None:
             raise Refused(f"{side} {port.label!r} is no tensor of numbers whose size is known before the model runs")
-        of_bytes = size_bytes(kind)
+        of_bytes = kind.size_bytes
         name = f"{location.area} {location.number}"
         if location.area is Area.INPUT and side == "output":
             return StaticPort(of_bytes, "", Source("", location.offset_bytes, input=location.number))
