@@ -121,7 +121,7 @@ class Assembly:
     def of_json(occurrences: Sequence[int], data: Any) -> Assembly:
         """Raises KeyError, TypeError or ValueError for what can't be an assembly of so many tasks."""
         most = max(occurrences, default=0)
-        chains = tuple((_chain(item, len(occurrences)), _number(item["occurrences"], 1, most)) for item in data)
+        chains = tuple((_chain(item, len(occurrences)), whole_number(item["occurrences"], 1, most)) for item in data)
         assembly = Assembly(tuple(occurrences), chains)
         needed = [0] * len(occurrences)
         for chain, count in chains:
@@ -143,15 +143,20 @@ def total_s(counts: Sequence[int], times_s: Times) -> float | None:
 
 
 def _chain(data: Any, tasks: int) -> TaskChain:
-    calls = tuple(_number(task, 0, tasks - 1) for task in data["calls"])
+    calls = tuple(whole_number(task, 0, tasks - 1) for task in data["calls"])
     runs = tuple(
-        CallRange(_number(start, 0, len(calls)), _number(stop, start + 2, len(calls)), _number(task, 0, tasks - 1))
+        CallRange(
+            whole_number(start, 0, len(calls)),
+            whole_number(stop, start + 2, len(calls)),
+            whole_number(task, 0, tasks - 1),
+        )
         for start, stop, task in data["runs"]
     )
     return TaskChain(calls, runs)
 
 
-def _number(value: Any, least: int, most: int) -> int:
+def whole_number(value: Any, least: int, most: int) -> int:
+    """A number of plain data, within bounds. Raises ValueError."""
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{value!r:.40} is not in {least} .. {most}")
     return value

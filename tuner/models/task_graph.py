@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from .assembly import CallRange, TaskChain, Times
+from .assembly import CallRange, TaskChain, Times, whole_number
 
 MOST_NODES = 5000
 """Steps of a model whose graph is kept; of a larger one only their number is."""
@@ -173,9 +173,7 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any, most: int = MOST_BYTES, least: int = 0) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{value!r:.40} is not in {least} .. {most}")
-    return value
+    return whole_number(value, least, most)
 
 
 def _chain(places: Any, runs: Any, tasks: int) -> PlacedChain:
