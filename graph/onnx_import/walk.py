@@ -61,7 +61,7 @@ from .signature import check_attributes, check_call, check_elements, signature
 from .weights import Weights
 
 
-class Operands(NamedTuple):
+class KnownOperands(NamedTuple):
     """What is known of the inputs of a node, which are so many `explicit` ones and captured tensors behind them.
 
     A proto is None where an input is absent, a value also where only a run tells it.
@@ -257,7 +257,7 @@ class Walk:
             types = self._infer_types(node, operands)
         self._commit(node, types, operands.values, scope)
 
-    def _check_operands(self, node: Node) -> Operands:
+    def _check_operands(self, node: Node) -> KnownOperands:
         """The operands of a node. Raises TypeFault where it can't have such ones."""
         draft = self.draft
         types = [draft.types[name] if name else None for name in node.inputs]
@@ -267,9 +267,9 @@ class Walk:
         check_elements(types[:explicit], signature(node.op, node.version, node.domain))
         shapes = [None if kind is None else kind.shape for kind in types]
         check_operands(node, list(map(rank, protos)), shapes, values)
-        return Operands(protos, values, explicit)
+        return KnownOperands(protos, values, explicit)
 
-    def _substitute(self, node: Node, operands: Operands, scope: NameScope, place: str) -> bool:
+    def _substitute(self, node: Node, operands: KnownOperands, scope: NameScope, place: str) -> bool:
         """Whether other nodes, or a tensor that there is, have been put in the place of a node."""
         if (node.domain, node.op) in contrib.OPS:
             inline_contrib(self, node, scope, place)
@@ -282,7 +282,7 @@ class Walk:
                 return True
         return False
 
-    def _control_flow(self, node: Node, proto: NodeProto, operands: Operands, scope: NameScope) -> ControlFlow:
+    def _control_flow(self, node: Node, proto: NodeProto, operands: KnownOperands, scope: NameScope) -> ControlFlow:
         return ControlFlow(
             node,
             graphs={item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH},
@@ -294,7 +294,7 @@ class Walk:
             budget=self._budget,
         )
 
-    def _infer_types(self, node: Node, operands: Operands) -> list[TypeProto]:
+    def _infer_types(self, node: Node, operands: KnownOperands) -> list[TypeProto]:
         """The types of the outputs. Raises TypeFault."""
         try:
             return infer_protos(node, operands.protos, operands.values)
