@@ -25,6 +25,7 @@ from tunewright.tuner.peers.torch_cuda import (
 )
 
 from . import cublaslt
+from .compile_ahead import compile_ahead
 
 ROUNDS = 15
 """Samples of each program."""
@@ -102,8 +103,14 @@ def models(data: bytes, feeds: Mapping[str, NDArray[Any]], driver: Driver) -> tu
     """Outputs of a model, and samples of it, eager and compiled, each replayed as a graph. Raises as `kernels`."""
     eager = TorchEagerCuda(data, feeds, {}, driver)
     peers = Peers({"torch eager": eager.device_s}, {}, {})
-    _add(peers, "torch.compile", lambda: TorchCompiledCuda(data, feeds, {}, driver).device_s)
+    _add(peers, "torch.compile", partial(_compiled, data, feeds, driver))
     return eager.run(), peers
+
+
+def _compiled(data: bytes, feeds: Mapping[str, NDArray[Any]], driver: Driver) -> Sample:
+    """A sample of a compiled model. Raises PeerFailed, also where it takes too long to be compiled."""
+    compile_ahead(data, feeds)
+    return TorchCompiledCuda(data, feeds, {}, driver).device_s
 
 
 def _add(peers: Peers, name: str, sample: Callable[[], Sample]) -> None:
