@@ -61,6 +61,7 @@ from ..sketch import PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .contraction import write_phase
 from .loops.blocking import tiling
+from .loops.chunks import CHUNK, TileAxis
 from .loops.lower import only_run
 from .loops.tile import read_whole
 
@@ -75,7 +76,7 @@ FEW_ROWS = 16
 """Up to so many are one chunk."""
 
 CHUNK_ROWS = (16, 32, 64, 128, 256, 512, 1024)
-CHUNK = "The rows that a thread computes of a tile of columns, whose weights stay in its caches."
+THREAD_ROWS = "The rows that a thread computes of a tile of columns, whose weights stay in its caches."
 
 LOW_HALVES = 0x0F0F0F0F
 """The lower four bits of each byte of a word."""
@@ -100,7 +101,7 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
             Knob("ahead", (0, 1), PREFETCH),
         )
         if product.rows > FEW_ROWS:
-            knobs = (*knobs, Knob("chunk_rows", tuple(n for n in CHUNK_ROWS if n <= product.rows), CHUNK))
+            knobs = (*knobs, Knob("chunk_rows", tuple(n for n in CHUNK_ROWS if n <= product.rows), THREAD_ROWS))
         return self.space_of(
             knobs,
             legal=lambda columns: _legal(product, target, columns),
@@ -212,14 +213,12 @@ class _Tile:
         tile_runs = runs(self._product.rows, balance(self._product.rows, most_rows))
         total = sum(run.count for run in tile_runs)
         inside = int(_tiles_inside(self._product, np.int64(most_rows), np.int64(chunk_rows)))
-        count = -(-total // inside)
-        column, chunk = unravel(Var("chunk"), (tiles, count))
-        step = Var("row.tile") if inside > 1 else const(0)
-        number = chunk * inside + step
-        bodies = [only_run(number, run, count * inside, self._rows_of(run, number)) for run in tile_runs]
-        body: Stmt = Block(tuple(bodies)) if len(bodies) > 1 else bodies[0]
-        body = For("row.tile", inside, body) if inside > 1 else body
-        return For("chunk", tiles * count, replace_variables(body, {"tile": column}), LoopKind.PARALLEL)
+        along = TileAxis(total, 1, inside)
+        column, chunk = unravel(Var(CHUNK), (tiles, along.chunks))
+        number = along.number(chunk, "row.tile")
+        bodies = [only_run(number, run, along.slots, self._rows_of(run, number)) for run in tile_runs]
+        body = along.loop("row.tile", Block(tuple(bodies)) if len(bodies) > 1 else bodies[0])
+        return For(CHUNK, tiles * along.chunks, replace_variables(body, {"tile": column}), LoopKind.PARALLEL)
 
     def _rows_of(self, run: TileRun, number: Expr) -> Stmt:
         return self._tile(run.size, const(run.start) if run.count == 1 else number * run.size + run.offset)

@@ -22,11 +22,12 @@ from ..buffers import allocate, params, temporaries
 from ..counts import digits
 from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage, fuse_stages
-from ..patterns.rows import RowGroup, row_groups, row_loop
+from ..patterns.rows import RowGroup, row_groups
 from ..patterns.vector_axis import crossing_axis, vector_axes
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, whole_extents
+from .loops.chunks import row_loop
 from .loops.lower import lower, plain_nest, plain_phase
 from .loops.nest import Nest
 

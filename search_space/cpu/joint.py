@@ -9,7 +9,6 @@ and only outputs of the task are written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -23,7 +22,6 @@ from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, Loop
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..axes import unravel
 from ..buffers import allocate, params
 from ..description import SchedulePoint
 from ..patterns.joint import JointProduct, match_joint_product
@@ -33,6 +31,7 @@ from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .loops.blocking import block_choices, tiling
+from .loops.chunks import TileAxis, chunk_indices, chunk_loop
 from .loops.tile import TileVector, tile_vectors, unrolled_loop
 
 MOST_ROWS = 7
@@ -139,38 +138,14 @@ COLUMN, ROW = "column", "row"
 """Loops over the tiles of a chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class _TileAxis:
-    """The tiles along one axis: `chunks` chunks of `inside` tiles each, the last tile of them smaller."""
-
-    extent: int
-    size: int  # of a tile
-    block: int  # tiles in a chunk; 0 for all
-
-    @property
-    def tiles(self) -> int:
-        return -(-self.extent // self.size)
-
-    @property
-    def inside(self) -> int:
-        return min(self.block or self.tiles, self.tiles)
-
-    @property
-    def chunks(self) -> int:
-        return -(-self.tiles // self.inside)
-
-    def place(self, chunk: Expr, loop: str) -> Expr:
-        """The number of a tile."""
-        return chunk * self.inside + (Var(loop) if self.inside > 1 else const(0))
-
-    def split(self, tile: Expr, write: Callable[[int], Stmt]) -> Stmt:
-        """Return a tile of the full size, or the smaller last one."""
-        full, left = divmod(self.extent, self.size)
-        if not full:
-            return write(left)
-        if left:
-            return Block((If(op("lt", tile, full), write(self.size)), If(op("eq", tile, full), write(left))))
-        return If(op("lt", tile, full), write(self.size)) if self.chunks * self.inside > full else write(self.size)
+def _of_each_size(axis: TileAxis, tile: Expr, write: Callable[[int], Stmt]) -> Stmt:
+    """A tile of the full size, or the smaller last one, by its number."""
+    full, left = divmod(axis.extent, axis.size)
+    if not full:
+        return write(left)
+    if left:
+        return Block((If(op("lt", tile, full), write(axis.size)), If(op("eq", tile, full), write(left))))
+    return axis.guard(tile, write(axis.size))
 
 
 class _JointLoops:
@@ -178,8 +153,8 @@ class _JointLoops:
 
     def __init__(self, task: Task, joint: JointProduct, values: Mapping[str, int], lanes: int) -> None:
         self.task, self.joint, self.lanes, self.unroll = task, joint, lanes, values["unroll"]
-        self.rows = _TileAxis(joint.extent(joint.tile_axis), values["tile_rows"], values["block_rows"])
-        self.columns = _TileAxis(joint.extent(joint.vector), values["vectors"] * lanes, values["block_columns"])
+        self.rows = TileAxis(joint.extent(joint.tile_axis), values["tile_rows"], values["block_rows"])
+        self.columns = TileAxis(joint.extent(joint.vector), values["vectors"] * lanes, values["block_columns"])
         self.packings: dict[str, Packing] = {}
         self.operands = [self._pack(product) for product in joint.products]
 
@@ -195,23 +170,18 @@ class _JointLoops:
         return Kernel(params(self.task, self.packings), (), Block((self._chunks(),)), self.packings)
 
     def _chunks(self) -> Stmt:
-        """Return the chunks: some tiles of rows and columns, at one index along all outer rows."""
+        """The chunks: some tiles of rows and columns, at one index along all outer rows."""
         outer = self.joint.rows[:-1]
         counts = [*map(self.joint.extent, outer), self.rows.chunks, self.columns.chunks]
-        total = prod(counts)
-        numbers = [const(0) if n == 1 else at for n, at in zip(counts, unravel(Var("chunk"), counts), strict=True)]
-        row, column = self.rows.place(numbers[-2], ROW), self.columns.place(numbers[-1], COLUMN)
+        numbers = chunk_indices(counts)
+        row, column = self.rows.number(numbers[-2], ROW), self.columns.number(numbers[-1], COLUMN)
         indices = dict(zip(outer, numbers, strict=False))
 
         def across(height: int) -> Stmt:
-            return self.columns.split(column, lambda width: self._tile(indices, row, column, height, width))
+            return _of_each_size(self.columns, column, lambda width: self._tile(indices, row, column, height, width))
 
-        body = self.rows.split(row, across)
-        if self.rows.inside > 1:
-            body = For(ROW, self.rows.inside, body)
-        if self.columns.inside > 1:
-            body = For(COLUMN, self.columns.inside, body)
-        return For("chunk", total, body, LoopKind.PARALLEL) if total > 1 else body
+        body = self.rows.loop(ROW, _of_each_size(self.rows, row, across))
+        return chunk_loop(prod(counts), self.columns.loop(COLUMN, body))
 
     def _tile(self, outer: Mapping[str, Expr], row: Expr, column: Expr, height: int, width: int) -> Stmt:
         vector, tiled = self.joint.vector, self.joint.tile_axis

@@ -55,6 +55,7 @@ from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .loops.blocking import block_choices, tiling
+from .loops.chunks import CHUNK, TileAxis
 from .packed_dot import BF16_PAIRS, EXACT_BYTES, PackedDot
 
 SUMS, LEFT, RIGHT = ".sums", ".left", ".right"
@@ -107,8 +108,8 @@ class MatricesSketch(PatternSketch[Product]):
         preferred = {"tile": min(2, down[-1]), "vectors": min(2, across[-1]), "columns_inside": 0}
         return self.space_of(
             knobs,
-            legal=lambda found: _legal(product, found),
-            tiling=lambda found: _tiling(product, found),
+            legal=lambda values: _legal(product, values),
+            tiling=lambda values: _tiling(product, values),
             preferred=preferred | _default_blocks(product, target, preferred),
         )
 
@@ -212,24 +213,21 @@ class _MatrixTile:
         """All tiles, in chunks that the threads share."""
         product, column, last = self.product, self.product.vector, self.product.rows[-1]
         tiles = {
-            self.axis: -(-product.extent(self.axis) // (self.down * self.pitch)),
-            column: -(-product.extent(column) // self.width),
+            self.axis: TileAxis(product.extent(self.axis), self.down * self.pitch, schedule["block_rows"]),
+            column: TileAxis(product.extent(column), self.width, schedule["block_columns"]),
         }
-        blocks = {self.axis: schedule["block_rows"], column: schedule["block_columns"]}
-        inside = {axis: blocks[axis] or tiles[axis] for axis in tiles}
         rows = [axis for axis in product.rows if axis == self.axis or axis != last]
         outer = (*product.batch, *product.columns)
         order = (*outer, *rows, column) if schedule["columns_inside"] else (*outer, column, *rows)
-        counts = [-(-tiles[axis] // inside[axis]) if axis in tiles else product.extent(axis) for axis in order]
-        places = dict(zip(order, unravel(Var("chunk"), counts), strict=True))
-        number = {axis: places.pop(axis) * inside[axis] + Var(axis + TILE) for axis in tiles}
+        counts = [tiles[axis].chunks if axis in tiles else product.extent(axis) for axis in order]
+        places = dict(zip(order, unravel(Var(CHUNK), counts), strict=True))
+        number = {axis: places.pop(axis) * n.tiles_per_chunk + Var(axis + TILE) for axis, n in tiles.items()}
         body = self._tile(places, number)
-        for axis in tiles:
-            if tiles[axis] % inside[axis]:
-                body = If(op("lt", number[axis], tiles[axis]), body)
+        for axis, along in tiles.items():
+            body = along.guard(number[axis], body)
         for axis in reversed([axis for axis in order if axis in tiles]):
-            body = For(axis + TILE, inside[axis], body)
-        return For("chunk", prod(counts), body, LoopKind.PARALLEL if prod(counts) > 1 else LoopKind.SERIAL)
+            body = For(axis + TILE, tiles[axis].tiles_per_chunk, body)
+        return For(CHUNK, prod(counts), body, LoopKind.PARALLEL if prod(counts) > 1 else LoopKind.SERIAL)
 
     def _tile(self, places: Mapping[str, Expr], number: Mapping[str, Expr]) -> Stmt:
         """A tile: where it is along the outer axes, and its numbers along the registers and the columns."""

@@ -32,12 +32,12 @@ from ..counts import digits
 from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..patterns.padding import Interior, match_padding
-from ..patterns.rows import row_loop
 from ..patterns.vector_axis import is_contiguous
 from ..patterns.windows import outside_loads
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
+from .loops.chunks import row_loop
 from .loops.tile import tile_vectors
 
 CHUNKS_PER_THREAD = 4

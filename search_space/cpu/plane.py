@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr.expr import Expr, Var, const, op
-from tunewright.codegen.ir.ir import Block, For, If, Kernel, LoopKind, Stmt
+from tunewright.codegen.ir.ir import Block, For, If, Kernel, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
@@ -36,6 +36,7 @@ from ..patterns.windows import Windows, match_planes, positions_read
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
+from .loops.chunks import CHUNK, TileAxis, chunk_indices, chunk_loop
 from .loops.lower import plain_phase
 from .loops.plane_tile import ColumnStretch, ColumnStrip, PlaneTile, PlaneWeights, RowBand
 
@@ -229,18 +230,15 @@ class _PlaneLoops:
     def __init__(self, planes: Windows, values: Mapping[str, int]) -> None:
         self.planes, self.values = planes, values
         self.width = values["lanes"] * values["vectors"]
-        self.count, self.planes_per_chunk = _count(planes), values["block_planes"]
-        self.tiles = -(-planes.rows.extent // values["tile_rows"])
-        self.block = values["block_rows"] or self.tiles
-        blocks, parts = -(-self.tiles // self.block), -(-self.count // self.planes_per_chunk)
-        self.total = blocks * parts
-        chunk: Expr = Var("chunk") if self.total > 1 else const(0)
-        part, self.place = (chunk, const(0)) if blocks == 1 else (chunk // blocks, chunk % blocks)  # of rows
-        self.number = part * self.planes_per_chunk + (Var("plane") if self.planes_per_chunk > 1 else const(0))
+        self.rows = TileAxis(planes.rows.extent, values["tile_rows"], values["block_rows"])
+        self.others = TileAxis(_count(planes), 1, values["block_planes"])
+        self.total = self.others.chunks * self.rows.chunks
+        chunk, self.row_chunk = chunk_indices((self.others.chunks, self.rows.chunks))
+        self.number = self.others.number(chunk, "plane")
         places = unravel(self.number, [a.extent for a in planes.others])
         plane = dict(zip((a.name for a in planes.others), places, strict=True))
         self.weights = PlaneWeights(planes, values["lanes"], bool(values["held"]), plane)
-        counts = {"row": self.tiles, "plane": self.planes_per_chunk, "chunk": self.total}
+        counts = {"row": self.rows.tiles, "plane": self.others.tiles_per_chunk, CHUNK: self.total}
         ranges = {var: (0, count - 1) for var, count in counts.items()}
         stretches = ColumnStretch.all(planes.columns, values["lanes"], values["vectors"])
         self.strips = [ColumnStrip(self.weights, stretch, self.width, ranges) for stretch in stretches]
@@ -256,29 +254,25 @@ class _PlaneLoops:
 
     def chunks(self) -> Stmt:
         """Return the loops of the phase."""
-        body = self.weights.load(self.rows())
-        if self.count % self.planes_per_chunk:
-            body = If(op("lt", self.number, self.count), body)
-        if self.planes_per_chunk > 1:
-            body = For("plane", self.planes_per_chunk, body)
-        return For("chunk", self.total, body, LoopKind.PARALLEL) if self.total > 1 else body
+        plane = self.others.guard(self.number, self.weights.load(self.plane()))
+        return chunk_loop(self.total, self.others.loop("plane", plane))
 
-    def rows(self) -> Stmt:
+    def plane(self) -> Stmt:
         """The row tiles of one plane, or of a block of its rows, those of each band with code of their own."""
-        if self.block == self.tiles:
+        if self.rows.chunks == 1:
             return Block(tuple(self.band(band) for band in self.bands))
-        tile = self.place * self.block + (Var("row") if self.block > 1 else const(0))
+        tile = self.rows.number(self.row_chunk, "row")
         variants: list[Stmt] = []
         for band in self.bands:
             if band.count == 1:
                 variants.append(If(op("eq", tile, band.first), self.columns(band, const(band.first))))
                 continue
             within = op("le", const(band.first), tile) if band.first else const(True)
-            if len(self.bands) > 1 or self.tiles % self.block:
+            if len(self.bands) > 1 or self.rows.tiles < self.rows.slots:
                 within = op("and", within, op("lt", tile, band.tiles.stop))
             body = self.columns(band, tile)
             variants.append(body if within == const(True) else If(within, body))
-        return For("row", self.block, Block(tuple(variants))) if self.block > 1 else Block(tuple(variants))
+        return self.rows.loop("row", Block(tuple(variants)))
 
     def band(self, band: RowBand) -> Stmt:
         """Neighbouring row tiles of one size."""

@@ -18,10 +18,11 @@ from tunewright.graph.task import Axis, Task
 from ..buffers import params
 from ..counts import counted, digits
 from ..description import SchedulePoint
-from ..patterns.rows import COLUMN, ROUND, RowPlan, match_row_plan, row_loop
+from ..patterns.rows import COLUMN, ROUND, RowPlan, match_row_plan
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
+from .loops.chunks import row_loop
 from .loops.row_passes import GROUP, RowPasses
 
 CHUNK_POINTS = 1 << 14

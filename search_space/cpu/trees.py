@@ -19,7 +19,7 @@ from functools import partial
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, substitute
-from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, Scope, Stmt, Store
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Index, Task, fold_value, identity
 
@@ -29,6 +29,7 @@ from ..patterns.tree_ensemble import TreeEnsemble, match_tree_ensemble
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
+from .loops.chunks import chunk_loop, chunk_number
 from .loops.lower import plain_phase
 
 TOTALS, PLACES = "totals", "places"
@@ -71,9 +72,7 @@ class TreesSketch(PatternSketch[TreeEnsemble]):
         rows = ensemble.extents[0]
         size = min(schedule["chunk_rows"], rows)
         chunks, rest = divmod(rows, size)
-        first = Var("chunk") * size if chunks > 1 else const(0)
-        body = walks.chunk(size, first)
-        main: list[Stmt] = [For("chunk", chunks, body, LoopKind.PARALLEL) if chunks > 1 else body]
+        main = [chunk_loop(chunks, walks.chunk(size, chunk_number(chunks) * size))]
         if rest:
             main.append(walks.chunk(rest, const(chunks * size)))
         return kernel_around(main, task, ensemble.stages, partial(plain_phase, target=target))

@@ -28,11 +28,10 @@ from tunewright.codegen.expr.dtype import BYTES
 from tunewright.codegen.expr.expr import Const, Expr, Load, Ramp, Var, const, free_vars, op, substitute
 from tunewright.codegen.expr.index import Ranges, simplify
 from tunewright.codegen.expr.lanes import vectorize
-from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, Scope, Stmt, Store
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task, fold_value, identity
 
-from ..axes import unravel
 from ..buffers import kernel_around
 from ..description import SchedulePoint
 from ..patterns.fused_stage import FLOAT32
@@ -51,6 +50,7 @@ from ..registers import ACC
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Size, Space, Tiling, whole_extents
+from .loops.chunks import CHUNK, TileAxis, chunk_indices, chunk_loop
 from .loops.lower import plain_phase
 
 MOST_COLUMNS = 14
@@ -234,28 +234,26 @@ class _WindowLoops:
 
     def __init__(self, windows: Windows, values: Mapping[str, int], lanes: int) -> None:
         self.windows, self.values, self.lanes = windows, values, lanes
-        self.width = values["vectors"] * lanes
-        self.row_tiles = -(-windows.rows.extent // values["tile_rows"])
-        self.channel_tiles = -(-windows.channels.extent // self.width)
-        self.row_block = values["block_rows"] or self.row_tiles
-        self.channel_block = values["block_channels"] or self.channel_tiles
-        self.ranges = {"row": (0, self.row_block - 1), "channel": (0, self.channel_block - 1)}
+        self.rows = TileAxis(windows.rows.extent, values["tile_rows"], values["block_rows"])
+        self.channels = TileAxis(windows.channels.extent, values["vectors"] * lanes, values["block_channels"])
+        self.ranges = {
+            "row": (0, self.rows.tiles_per_chunk - 1),
+            "channel": (0, self.channels.tiles_per_chunk - 1),
+        }
         self.runs = ColumnRun.all(windows.columns, values["tile_columns"])
 
     def chunks(self) -> Stmt:
         """Return the loops of the phase."""
         counts = [d.extent for d in self.windows.outer_dims]
-        counts += [-(-self.row_tiles // self.row_block), -(-self.channel_tiles // self.channel_block)]
+        counts += [self.rows.chunks, self.channels.chunks]
         total = prod(counts)
-        self.ranges["chunk"] = (0, total - 1)
-        numbers = zip(counts, unravel(Var("chunk"), counts), strict=True)
-        *others, row, channel = [const(0) if count == 1 else number for count, number in numbers]
-        body = self.chunk(others, row, channel)
-        return For("chunk", total, body, LoopKind.PARALLEL) if total > 1 else body
+        self.ranges[CHUNK] = (0, total - 1)
+        *others, row, channel = chunk_indices(counts)
+        return chunk_loop(total, self.chunk(others, row, channel))
 
     def chunk(self, others: Sequence[Expr], row: Expr, channel: Expr) -> Stmt:
         """One chunk, given the indices along the outer dimensions and the numbers of its blocks."""
-        row_tile = row * self.row_block + (Var("row") if self.row_block > 1 else const(0))
+        row_tile = self.rows.number(row, "row")
 
         def tile(run: ColumnRun, column_tile: Expr, base: Expr, channels: int) -> Stmt:
             tiles = (*others, row_tile, column_tile)
@@ -268,9 +266,7 @@ class _WindowLoops:
             return Block(tuple(_repeat("column", run.count, partial(inside, run), run.first) for run in self.runs))
 
         def rows(inside: Stmt) -> Stmt:
-            spare = self.row_tiles % self.row_block
-            inside = If(op("lt", row_tile, self.row_tiles), inside) if spare else inside
-            return For("row", self.row_block, inside) if self.row_block > 1 else inside
+            return self.rows.loop("row", self.rows.guard(row_tile, inside))
 
         channels = partial(self.channel_loop, channel)
         order = self.values["order"]
@@ -282,17 +278,17 @@ class _WindowLoops:
 
     def channel_loop(self, block: Expr, inside: Callable[[Expr, int], Stmt]) -> Stmt:
         """`inside` for each tile of channels of a block: its first channel, and how many there are."""
-        whole, rest = divmod(self.windows.channels.extent, self.width)
-        size = self.channel_block
-        last = [inside(const(whole * self.width), rest)] if rest else []
-        if size == self.channel_tiles:
-            full = [_repeat("channel", whole, lambda at: inside(at * self.width, self.width))] if whole else []
+        width, size = self.channels.size, self.channels.tiles_per_chunk
+        whole, rest = divmod(self.channels.extent, width)
+        last = [inside(const(whole * width), rest)] if rest else []
+        if self.channels.chunks == 1:
+            full = [_repeat("channel", whole, lambda at: inside(at * width, width))] if whole else []
             return Block((*full, *last))
 
         def tile(at: Expr) -> Stmt:
             number = block * size + at
-            steps = [inside(number * self.width, self.width)]
-            if rest or self.channel_tiles % size:
+            steps = [inside(number * width, width)]
+            if rest or self.channels.tiles < self.channels.slots:
                 steps = [If(op("lt", number, whole), steps[0]), *(If(op("eq", number, whole), s) for s in last)]
             return Block(tuple(steps))
 

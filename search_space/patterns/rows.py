@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, free_vars, loads, op, transform
-from tunewright.codegen.ir.ir import Buffer, For, If, LoopKind, Scope, Stmt, replace_variables
+from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, free_vars, loads, transform
+from tunewright.codegen.ir.ir import Buffer, Scope
 from tunewright.graph.task import Axis, Task, identity
 
-from ..axes import axis_indices
 from .fused_stage import FusedStage, fuse_stages
 from .vector_axis import vector_axes
 
@@ -82,27 +81,6 @@ def _end_of_group(fused_stages: Sequence[FusedStage], start: int) -> int:
             return number
         outputs.add(fused_stage.output)
     return len(fused_stages)
-
-
-def row_loop(rows: Sequence[Axis], size: int, body: Stmt) -> Stmt:
-    """Return a parallel loop of `body` over rows, `size` rows a chunk. In `body` the axes of the rows are variables."""
-    total = prod(axis.extent for axis in rows)
-    size = min(size, total)
-    chunks = -(-total // size)
-    row: Expr = const(0)
-    row = row + Var("chunk") * size if chunks > 1 else row
-    row = row + Var("row") if size > 1 else row
-    body = at_row(rows, row, body)
-    if chunks * size > total:
-        body = If(op("lt", row, total), body)
-    if size > 1:
-        body = For("row", size, body)
-    return For("chunk", chunks, body, LoopKind.PARALLEL) if chunks > 1 else body
-
-
-def at_row(rows: Sequence[Axis], row: Expr, body: Stmt) -> Stmt:
-    """Return `body` at a row, by its number."""
-    return replace_variables(body, axis_indices(rows, row))
 
 
 def row_group(task: Task, fused_stages: Sequence[FusedStage], start: int, stop: int) -> RowGroup | None:

@@ -140,7 +140,7 @@ def check_nest(text: str, task: Task, target: Target, schedule: Schedule, kernel
     for line in re.findall(r"^A piece(?: of phase \d+)? has (\w+ \d.*)\.$", text, re.M):
         for axis, n in re.findall(r"(\w+) ([\d,]+) of [\d,]+", line):
             sizes = [run.size for run in nest.runs(axis) for _ in range(run.count)]
-            each = nest.tiles_per_chunk(axis)
+            each = nest.tile_axis(axis).tiles_per_chunk
             assert max(sum(sizes[k : k + each]) for k in range(0, len(sizes), each)) == int(n.replace(",", ""))
 
 

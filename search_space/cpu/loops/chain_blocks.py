@@ -27,7 +27,6 @@ from tunewright.codegen.ir.ir import (
     For,
     If,
     Kernel,
-    LoopKind,
     Packing,
     Scope,
     Stmt,
@@ -36,7 +35,7 @@ from tunewright.codegen.ir.ir import (
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ...axes import IndexRange, unravel
+from ...axes import IndexRange
 from ...buffers import allocate, params
 from ...patterns.chain import ROW
 from ...patterns.fused_stage import FusedStage
@@ -44,6 +43,7 @@ from ...patterns.product import Product, pack_panel
 from ...patterns.vector_axis import crossing_axis
 from ...registers import INNER, TILE
 from .chain_plan import ChainPlan, RowLinks
+from .chunks import chunk_indices, chunk_loop
 from .lower import lower, plain_nest
 from .nest import CALLER, Nest
 from .row_passes import GROUP, RowPasses
@@ -78,11 +78,10 @@ class ChainBlocks:
         """The parallel loop: the blocks shared out, for each index along the outer axes."""
         along = self.values["chunks"]
         count = along * self.plan.outer
-        chunk: Expr = Var("chunk") if count > 1 else const(0)
-        *outer, number = unravel(chunk, [*(axis.extent for axis in self.chain.outer), along])
+        *outer, number = chunk_indices([*(axis.extent for axis in self.chain.outer), along])
         values = dict(zip((axis.name for axis in self.chain.outer), outer, strict=True))
         body = _fold_conditions(self._chunk(number * self.blocks_per_chunk, values))
-        return For("chunk", count, body, LoopKind.PARALLEL) if count > 1 else body
+        return chunk_loop(count, body)
 
     def _chunk(self, first: Expr, outer: Mapping[str, Expr]) -> Stmt:
         """One chunk, given the number of its first block and its index along the outer axes."""

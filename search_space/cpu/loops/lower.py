@@ -21,27 +21,25 @@ from math import prod
 
 from tunewright.codegen.expr.expr import Expr, Var, const, op
 from tunewright.codegen.expr.symbolic import is_plain
-from tunewright.codegen.ir.ir import Alloc, Block, For, If, LoopKind, Stmt
+from tunewright.codegen.ir.ir import Alloc, Block, For, If, Stmt
 from tunewright.codegen.target import Target
 
-from ...axes import TileRun, unravel
+from ...axes import TileRun
 from ...patterns.fused_stage import FusedStage
 from ...patterns.vector_axis import crossing_axis, vector_axes
 from ...registers import TILE
+from .chunks import chunk_indices, chunk_loop
 from .nest import Nest
 from .tile import Tile
 
 
 def lower(nest: Nest) -> Stmt:
     """The loops of a nest. With fixed axes, or one chunk, there is no parallel loop."""
-    counts = {axis: nest.chunks(axis) for axis in nest.spatial}
-    total = prod(counts.values())
-    parallel = total > 1 and not nest.fixed
-    numbers = unravel(Var("chunk"), tuple(counts.values())) if parallel else [Var(f"{axis}.chunk") for axis in counts]
-    chunk = {axis: n if counts[axis] > 1 else const(0) for axis, n in zip(counts, numbers, strict=True)}
-    body = _tile_loops(nest, chunk)
-    if parallel:
-        return For("chunk", total, body, LoopKind.PARALLEL)
+    counts = {axis: nest.tile_axis(axis).chunks for axis in nest.spatial}
+    if not nest.fixed:
+        chunk = dict(zip(counts, chunk_indices(tuple(counts.values())), strict=True))
+        return chunk_loop(prod(counts.values()), _tile_loops(nest, chunk))
+    body = _tile_loops(nest, {axis: Var(f"{axis}.chunk") if n > 1 else const(0) for axis, n in counts.items()})
     for axis, count in reversed(counts.items()):
         if count > 1:
             body = For(f"{axis}.chunk", count, body)
@@ -49,25 +47,14 @@ def lower(nest: Nest) -> Stmt:
 
 
 def _tile_loops(nest: Nest, chunk: Mapping[str, Expr]) -> Stmt:
-    tile = {}
-    for axis in nest.spatial:
-        inside = nest.tiles_per_chunk(axis)
-        step = Var(axis + TILE) if inside > 1 else const(0)
-        tile[axis] = chunk[axis] * inside + step
+    tile = {axis: nest.tile_axis(axis).number(chunk[axis], axis + TILE) for axis in nest.spatial}
     body = _variants(nest, tile, nest.spatial, {})
     for axis in reversed(nest.order or nest.spatial):
         if nest.wide_panel is not None and axis == nest.vector:
-            fill = _only_tiles(nest, axis, tile[axis], nest.wide_panel.fill(axis, tile, nest.lanes))
+            fill = nest.tile_axis(axis).guard(tile[axis], nest.wide_panel.fill(axis, tile, nest.lanes))
             body = Alloc(nest.wide_panel.buffer, Block((fill, body)))
-        if nest.tiles_per_chunk(axis) > 1:
-            body = For(axis + TILE, nest.tiles_per_chunk(axis), body)
+        body = nest.tile_axis(axis).loop(axis + TILE, body)
     return body
-
-
-def _only_tiles(nest: Nest, axis: str, number: Expr, body: Stmt) -> Stmt:
-    """The body where there is a tile of that number along an axis: the last chunk may have fewer."""
-    tiles, slots = nest.tiles(axis), nest.chunks(axis) * nest.tiles_per_chunk(axis)
-    return If(op("lt", number, tiles), body) if tiles < slots else body
 
 
 def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: dict[str, TileRun]) -> Stmt:
@@ -75,7 +62,7 @@ def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: d
     if not axes:
         return Tile(nest, tile, runs).lower()
     axis, *rest = axes
-    slots = nest.chunks(axis) * nest.tiles_per_chunk(axis)
+    slots = nest.tile_axis(axis).slots
     variants: list[Stmt] = []
     for run in nest.runs(axis):
         number = const(run.first) if is_plain(run.count, 1) else tile[axis]

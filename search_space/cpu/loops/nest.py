@@ -9,9 +9,10 @@ from math import prod
 from ...axes import TileRun, balance, runs
 from ...patterns.fused_stage import FusedStage
 from ...patterns.window_dim import WindowDim
+from .chunks import CHUNK, TileAxis
 from .wide_panel import WidePanel
 
-CALLER = frozenset({"chunk"})
+CALLER = frozenset({CHUNK})
 """The fixed axes of a nest inside a chunk of the caller, which has no parallel loop."""
 
 
@@ -32,9 +33,9 @@ class Nest:
     wide_panel: WidePanel | None = None  # which the body reads, filled once for the tiles at one place along the lanes
     compact: bool = False  # whether short tiles cross the lanes in little code: in registers or by way of memory
 
-    def tiles(self, axis: str) -> int:
-        """Number of tiles along a spatial axis, the smaller ones included."""
-        return -(-self.extent(axis) // self.tile_extent(axis))
+    def tile_axis(self, axis: str) -> TileAxis:
+        """The tiles along a spatial axis as chunks have them, those of the smaller size included."""
+        return TileAxis(self.extent(axis), self.tile_extent(axis), self.block.get(axis, 1))
 
     def tile_extent(self, axis: str) -> int:
         """Extent of the largest register tile."""
@@ -48,14 +49,6 @@ class Nest:
             return runs(extent, size)
         full, tail = divmod(extent, size)
         return [TileRun(0, full, size), *([TileRun(full, 1, tail, full * (size - tail))] if tail else [])]
-
-    def tiles_per_chunk(self, axis: str) -> int:
-        """How many tiles along the axis belong to one chunk."""
-        return min(self.block.get(axis, 1) or self.tiles(axis), self.tiles(axis))
-
-    def chunks(self, axis: str) -> int:
-        """Number of chunks along a spatial axis."""
-        return -(-self.tiles(axis) // self.tiles_per_chunk(axis))
 
     def with_chunks(self, points: int) -> Nest:
         """The same nest with chunks that evaluate the body about `points` times: whole inner axes, a block of one."""

@@ -36,7 +36,8 @@ from tunewright.graph.task import COMBINERS, fold_value
 from ...axes import axis_indices
 from ...buffers import allocate
 from ...patterns.fused_stage import FusedStage
-from ...patterns.rows import COLUMN, RowPlan, RowStep, at_row
+from ...patterns.rows import COLUMN, RowPlan, RowStep
+from .chunks import at_row
 
 GROUP, LINE = "group", "line"
 """Variables: the number of a group of rows, and of a row in it."""

@@ -24,7 +24,6 @@ from tunewright.codegen.ir.ir import (
     Scope,
     Stmt,
     Store,
-    replace_variables,
 )
 from tunewright.graph.task import Axis, Stage, Task
 
@@ -32,6 +31,7 @@ from ...axes import unravel
 from ...patterns.convolution import TAPS, Convolution
 from ...patterns.fused_stage import FusedStage
 from ...patterns.product import prefetch_rows, row_pitch
+from .chunks import CHUNK, TileAxis, chunk_loop, chunk_number
 from .lower import lower
 from .nest import CALLER, Nest
 from .toom_cook import multiply, transforms
@@ -83,34 +83,30 @@ class WinogradSteps:
     def phases(self) -> tuple[Stmt, ...]:
         """The steps one after the other, each shared by the threads."""
         plan = self.plan
-        tile, product = Var("chunk"), Var("chunk")
+        tile, product = Var(CHUNK), Var(CHUNK)
         back = self.transform_output(tile, tile, Var("panel"), Var("panel"))
         products = self.products(
             plan.tiles, product // plan.elements, product // plan.elements, product % plan.elements
         )
         return (
-            For("chunk", plan.tiles, self.transform_input(tile, tile), LoopKind.PARALLEL),
-            For("chunk", self.panels * plan.elements, products, LoopKind.PARALLEL),
-            For("chunk", plan.tiles, For("panel", self.panels, back), LoopKind.PARALLEL),
+            For(CHUNK, plan.tiles, self.transform_input(tile, tile), LoopKind.PARALLEL),
+            For(CHUNK, self.panels * plan.elements, products, LoopKind.PARALLEL),
+            For(CHUNK, plan.tiles, For("panel", self.panels, back), LoopKind.PARALLEL),
         )
 
     def chunks(self, chunk_tiles: int) -> Stmt:
         """All steps for some tiles at a time."""
         plan = self.plan
-        count = -(-plan.tiles // chunk_tiles)
-        tile = Var("chunk") * chunk_tiles + Var("slot")
-        spare = count * chunk_tiles > plan.tiles  # the last chunk does the last tile again instead of what there is not
-        clamped = op("min", tile, plan.tiles - 1) if spare else tile
+        along = TileAxis(plan.tiles, 1, chunk_tiles)
+        tile = chunk_number(along.chunks) * chunk_tiles + Var("slot")
+        # The last chunk does the last tile again instead of what there is not.
+        clamped = op("min", tile, plan.tiles - 1) if plan.tiles < along.slots else tile
         forth: Stmt = For("slot", chunk_tiles, self.transform_input(clamped, Var("slot")))
         back = self.transform_output(tile, Var("slot"), Var("panel"), const(0))
-        back = If(op("lt", tile, plan.tiles), back) if spare else back
         products = For("e", plan.elements, self.products(chunk_tiles, Var("panel"), const(0), Var("e")))
-        panels = For("panel", self.panels, Block((products, For("slot", chunk_tiles, back))))
+        panels = For("panel", self.panels, Block((products, For("slot", chunk_tiles, along.guard(tile, back)))))
         body: Stmt = Alloc(self.sums(chunk_tiles, Scope.SHARED), Block((forth, panels)))
-        body = Alloc(self.inputs(chunk_tiles, Scope.SHARED), body)
-        return (
-            For("chunk", count, body, LoopKind.PARALLEL) if count > 1 else replace_variables(body, {"chunk": const(0)})
-        )
+        return chunk_loop(along.chunks, Alloc(self.inputs(chunk_tiles, Scope.SHARED), body))
 
     def transform_input(self, tile: Expr, slot: Expr) -> Stmt:
         """Transform one tile of the input, all channels: first the columns, then the rows."""
