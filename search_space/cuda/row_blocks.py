@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const, free_vars, loads, op, substitute, transform
 from tunewright.codegen.expr.lanes import ramp, vectorize
 from tunewright.codegen.gpu import BLOCK_THREADS, WARP
-from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, For, If, Kernel, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import COMBINERS, Task
 
@@ -36,6 +36,7 @@ from ..patterns.rows import COLUMN, RowPlan, RowStep, match_one_row, match_row_p
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents, point_columns
+from .tiles.reductions import combine_all, warp_reduce
 
 MOST_REGISTERS = 96
 """Registers of a thread for its columns."""
@@ -314,17 +315,15 @@ class RowBlocks:
         """Reduce the partial results of a row's threads, to each of them."""
         name, kind, combine = step.fused_stage.output, step.dtype, COMBINERS[step.fused_stage.stage.combiner]
         part, other = (Load(name + what, (const(0),), kind) for what in (PART, OTHER))
-        parts: list[Expr] = [Load(name + ACC, (const(n),), kind) for n in range(self.vector)]
-        yield Store(part.tensor, part.index, reduce(lambda a, b: op(combine, a, b), parts))
-        for bit in reversed(range(WARP.bit_length() - 1)):
-            yield Do(f"shfl.xor.{1 << bit}", (other,), (part,))
-            yield Store(part.tensor, part.index, op(combine, part, other))
+        parts = [Load(name + ACC, (const(n),), kind) for n in range(self.vector)]
+        yield Store(part.tensor, part.index, combine_all(combine, parts))
+        yield from warp_reduce(combine, part, other, (1 << bit for bit in reversed(range(WARP.bit_length() - 1))))
         if self.warps > 1:
             place = Var(LINE), Var(ROW_WARP)
             yield If(op("eq", Var(LANE), 0), Store(name + SHARED, place, part))
             yield Barrier()
-            all_of_them: list[Expr] = [Load(name + SHARED, (Var(LINE), const(n)), kind) for n in range(self.warps)]
-            yield Store(part.tensor, part.index, reduce(lambda a, b: op(combine, a, b), all_of_them))
+            all_of_them = [Load(name + SHARED, (Var(LINE), const(n)), kind) for n in range(self.warps)]
+            yield Store(part.tensor, part.index, combine_all(combine, all_of_them))
 
     def _value(self, step: RowStep) -> Iterator[Stmt]:
         """Compute the value of a row in every thread; one of them writes it where it is a result."""

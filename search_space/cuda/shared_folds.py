@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.expr.expr import Expr, Load, Var, const, op
 from tunewright.codegen.expr.lanes import ramp
 from tunewright.codegen.gpu import BLOCK_THREADS, SM_REGISTERS, STATIC_SMEM_BYTES, THREAD_REGISTERS, WARP, WIDEST_BYTES
-from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, For, If, Kernel, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import COMBINERS, Task, fold_value, identity
 
@@ -38,12 +38,11 @@ from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents
 from .tiles.elements import PLAIN_THREADS, launch, plain_launch, vectorize_at
+from .tiles.reductions import PARTS, WHOLE, combine_all, combine_parts, part_width, warp_reduce
 from .tiles.sides import Count, guard_extent, size, steps, store_epilogue
 
-SUMS, PART, OTHER, SHARED, PARTS, WHOLE = "sums", "part", "other", "shared", "parts", "whole"
-"""Buffers: the results of a thread, one on its way across the lanes, that of another lane, those of warps, those of
-blocks, and their total.
-"""
+SUMS, PART, OTHER, SHARED = "sums", "part", "other", "shared"
+"""Buffers: the results of a thread, one on its way across the lanes, that of another lane, those of warps."""
 
 WARPS = (1, 2, 4, 8, 16, 32)
 LANES = (2, 4, 8, 16, 32)
@@ -253,6 +252,11 @@ class FoldBlock:
     def combiner(self) -> str:
         return self.fold.fused_stage.stage.combiner
 
+    @property
+    def _combine(self) -> str:
+        """The op of the combiner."""
+        return COMBINERS[self.combiner]
+
     # The launch
 
     def lower(self) -> Stmt:
@@ -328,13 +332,8 @@ class FoldBlock:
         masks = [1 << n for n in range(WARP.bit_length() - 1) if (1 << n < self.lanes) == self.fold.is_deep]
 
         def combine(own: Load, parts: list[Expr]) -> Stmt:
-            stmts: list[Stmt] = [Store(PART, part.index, self._combined(parts))]
-            for mask in masks:
-                stmts += [
-                    Do(f"shfl.xor.{mask}", (other,), (part,)),
-                    Store(PART, part.index, self._combined([part, other])),
-                ]
-            return Block((*stmts, Store(SUMS, own.index, part)))
+            begin = Store(PART, part.index, combine_all(self._combine, parts))
+            return Block((begin, *warp_reduce(self._combine, part, other, masks), Store(SUMS, own.index, part)))
 
         def result(element: Expr) -> Load:
             return Load(SUMS, (Var(ROW), element), self.fold.dtype)
@@ -344,9 +343,6 @@ class FoldBlock:
         else:
             own = result(Var(ELEMENT))
             yield self._each_row(For(ELEMENT, self.vector, combine(own, [own]), LoopKind.UNROLL))
-
-    def _combined(self, parts: list[Expr]) -> Expr:
-        return reduce(partial(op, COMBINERS[self.combiner]), parts)
 
     def _share(self, own: Expr, beside: Expr) -> Stmt:
         """Have one lane of those that share folds write the results of its warp."""
@@ -359,13 +355,13 @@ class FoldBlock:
         fold, number = self.fold, Var(WARP_NUMBER) * WARP + Var(LANE)
         down, across = number // self.across, number % self.across
         place = ramp(across * self.wide, self.wide)
-        parts: list[Expr] = [Load(SHARED, (const(warp), down, place), fold.dtype) for warp in range(self.warps)]
+        parts = [Load(SHARED, (const(warp), down, place), fold.dtype) for warp in range(self.warps)]
         own = (ramp(const(0), self.wide),)
         whole, group = Load(WHOLE, own, fold.dtype), first + across
         write = self._write(row + down, group, self.wide, whole)
         if self.splits > 1:
             write = Store(PARTS, (part, row + down, ramp(group * self.wide, self.wide)), whole)
-        stmt: Stmt = Block((Store(WHOLE, own, self._combined(parts)), write))
+        stmt: Stmt = Block((Store(WHOLE, own, combine_all(self._combine, parts)), write))
         stmt = guard_extent(group, self.groups, self.across, stmt)
         return guard_extent(number, self.rows * self.across, self.threads, stmt)
 
@@ -377,18 +373,14 @@ class FoldBlock:
         return store_epilogue(fold.fused_stage, vector, at, wide, total)
 
     def combine_parts(self) -> Stmt:
-        """Return the launch that combines what blocks have: a thread for some neighbours of a row."""
+        """The launch that combines what blocks have: a thread for some neighbours of a row."""
         fold = self.fold
-        last = fold.columns[-1].extent if fold.columns else 1
-        wide = next(n for n in (4, 2, 1) if last % n == 0)
+        wide = part_width(fold.columns[-1].extent if fold.columns else 1)
         counts = size(fold.rows), size(fold.columns) // wide
 
         def body(number: Expr) -> Stmt:
             row, group = unravel(number, counts)
-            place, own = ramp(group * wide, wide), (ramp(const(0), wide),)
-            parts: list[Expr] = [Load(PARTS, (const(n), row, place), fold.dtype) for n in range(self.splits)]
-            write = self._write(row, group, wide, Load(WHOLE, own, fold.dtype))
-            stmt = Block((Store(WHOLE, own, self._combined(parts)), write))
-            return Alloc(Buffer(WHOLE, (wide,), fold.dtype, Scope.REGISTER), stmt)
+            write = partial(self._write, row, group, wide)
+            return combine_parts(self._combine, self.parts, (row, group * wide), write, wide)
 
         return launch(body, prod(counts), PLAIN_THREADS)

@@ -28,6 +28,7 @@ from tunewright.codegen.ir.ir import Block, Buffer, Do, If, Scope, Stmt, Store
 from ...axes import axis_indices
 from ...patterns.attention import Attention
 from .elements import vectorize_at
+from .reductions import warp_reduce
 from .shared_tile import COLUMNS, ROWS, THREAD, product_depth, unroll
 from .sides import Sides, guard_extent, size, store_epilogue
 
@@ -203,6 +204,4 @@ def _power(to: Load, value: Expr) -> tuple[Stmt, Stmt]:
 def _reduce(combine: str, half: Expr) -> Iterator[Stmt]:
     """Reduce `PART` over the four lanes of a row."""
     part, other = (Load(name, (half,), DType.F32) for name in (PART, OTHER))
-    for mask in (1, 2):
-        yield Do(f"shfl.xor.{mask}", (other,), (part,))
-        yield Store(PART, (half,), op(combine, part, other))
+    return warp_reduce(combine, part, other, (1, 2))

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.expr import Expr, Load, Var, const, op
+from tunewright.codegen.expr.expr import Expr, Load, Var, const
 from tunewright.codegen.expr.lanes import ramp
-from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Packing, Scope, Stmt, Store
+from tunewright.codegen.ir.ir import Buffer, For, Kernel, LoopKind, Packing, Stmt, Store
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
@@ -31,13 +31,8 @@ from ...patterns.fused_stage import FusedStage
 from ...patterns.product import Product
 from ...space import Columns
 from .elements import PLAIN_THREADS, launch, plain_launch
+from .reductions import PARTS, combine_parts, part_width
 from .sides import NOTHING_KNOWN, Sides, guard_extent, row_loads, size, steps, store_epilogue, tile_count
-
-PARTS = "parts"
-"""The buffer of sums before they are added up: which part, tile of the launch, row and column within that."""
-
-WHOLE = "whole"
-"""The registers of the total."""
 
 SHARED = "{} blocks share the rounds of a tile; a launch of its own adds up what they have."
 TAIL = "Only tiles that are left after whole waves are shared."
@@ -112,7 +107,7 @@ class Tiles:
 
     @property
     def buffer(self) -> Buffer:
-        """The buffer of all parts."""
+        """The buffer of sums before they are added up: which part, tile of the launch, row and column within that."""
         return Buffer(PARTS, (self.splits, self.count, self.rows, self.columns), self.product.dtype)
 
     def blocks(self, body: Callable[[TilePlace], Stmt]) -> Stmt:
@@ -197,21 +192,15 @@ class Tiles:
         return {**place.batch, **self._rows_at(place, row), **across}
 
     def add_parts(self) -> Stmt:
-        """Return the launch that adds the parts up: a thread for some neighbours of the result."""
-        last, dtype = Sides.of(self.product).columns[-1].extent, self.product.dtype
-        wide = next(n for n in (4, 2, 1) if last % n == 0)
+        """The launch that adds the parts up: a thread for some neighbours of the result."""
+        wide = part_width(Sides.of(self.product).columns[-1].extent)
         counts = self.count, self.rows, self.columns // wide
 
         def body(number: Expr) -> Stmt:
             tile, row, across = unravel(number, counts)
-            place, column, own = self._place(const(0), tile), across * wide, (ramp(const(0), wide),)
-            parts: list[Expr] = [
-                Load(PARTS, (const(part), tile, row, ramp(column, wide)), dtype) for part in range(self.splits)
-            ]
-            total = Store(WHOLE, own, reduce(partial(op, "add"), parts))
-            at = self._at(place, row, column, wide)
-            epilogue = self._store_epilogue(at, wide, Load(WHOLE, own, dtype))
-            stmt = Alloc(Buffer(WHOLE, (wide,), dtype, Scope.REGISTER), Block((total, epilogue)))
+            place, column = self._place(const(0), tile), across * wide
+            write = partial(self._store_epilogue, self._at(place, row, column, wide), wide)
+            stmt = combine_parts("add", self.buffer, (tile, row, column), write, wide)
             return self.within_rows(place, row, self.within_columns(place, column, stmt))
 
         return launch(body, prod(counts), PLAIN_THREADS)
