@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import prod
+from typing import TypeVar
 
 from tunewright.codegen.expr.expr import Expr
 from tunewright.codegen.expr.symbolic import is_symbolic
 from tunewright.graph.task import Axis
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,13 @@ def runs(extent: int, size: int) -> list[TileRun]:
     # Of a symbolic extent there may be smaller tiles or none, which one code is for.
     are_smaller = size > 1 if is_symbolic(extent) else small > 0
     return [TileRun(0, full, size), *([TileRun(full, small, size - 1, full)] if are_smaller else [])]
+
+
+def runs_alike(numbers: Iterable[int], key: Callable[[int], T]) -> Iterator[tuple[int, int, T]]:
+    """The runs of numbers in a row that have the same key: the first number, how many there are, and the key."""
+    for what, group in groupby(numbers, key):
+        run = list(group)
+        yield run[0], len(run), what
 
 
 def unravel(number: Expr, extents: Sequence[int]) -> list[Expr]:

@@ -38,7 +38,7 @@ from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
 from .loops.chunks import CHUNK, TileAxis, chunk_indices, chunk_loop
 from .loops.lower import plain_phase
-from .loops.plane_tile import ColumnStretch, ColumnStrip, PlaneTile, PlaneWeights, RowBand
+from .loops.plane_tile import ColumnStrip, PlaneTile, PlaneWeights, RowRun, VectorRun
 
 BODY_LIMIT = 400
 """Vectors folded in one tile, beyond which the instruction cache suffers."""
@@ -240,17 +240,17 @@ class _PlaneLoops:
         self.weights = PlaneWeights(planes, values["lanes"], bool(values["held"]), plane)
         counts = {"row": self.rows.tiles, "plane": self.others.tiles_per_chunk, CHUNK: self.total}
         ranges = {var: (0, count - 1) for var, count in counts.items()}
-        stretches = ColumnStretch.all(planes.columns, values["lanes"], values["vectors"])
-        self.strips = [ColumnStrip(self.weights, stretch, self.width, ranges) for stretch in stretches]
-        self.bands = self._cut_bands(values["tile_rows"])
+        runs = VectorRun.all(planes.columns, values["lanes"], values["vectors"])
+        self.strips = [ColumnStrip(self.weights, run, self.width, ranges) for run in runs]
+        self.row_runs = self._cut_rows(values["tile_rows"])
 
-    def _cut_bands(self, size: int) -> list[RowBand]:
-        """Return bands of `size` rows; where that is little code, tiles with padding get bands of their own."""
-        bands = RowBand.all(self.planes.rows.extent, size)
-        apart = [part for band in bands for part in band.split_padding(self.planes.rows, size)]
-        vectors = sum(len(strip.stretch.vectors) for strip in self.strips)
-        folds = vectors * sum(band.rows for band in apart) * self.planes.taps
-        return apart if folds <= APART_LIMIT else bands
+    def _cut_rows(self, size: int) -> list[RowRun]:
+        """Tiles of `size` rows; where that is little code, those with padding are runs of their own."""
+        runs = RowRun.all(self.planes.rows.extent, size)
+        apart = [part for run in runs for part in run.split_padding(self.planes.rows, size)]
+        vectors = sum(len(strip.run.vectors) for strip in self.strips)
+        folds = vectors * sum(run.rows for run in apart) * self.planes.taps
+        return apart if folds <= APART_LIMIT else runs
 
     def chunks(self) -> Stmt:
         """Return the loops of the phase."""
@@ -258,32 +258,32 @@ class _PlaneLoops:
         return chunk_loop(self.total, self.others.loop("plane", plane))
 
     def plane(self) -> Stmt:
-        """The row tiles of one plane, or of a block of its rows, those of each band with code of their own."""
+        """The row tiles of one plane, or of a block of its rows, those of each run with code of their own."""
         if self.rows.chunks == 1:
-            return Block(tuple(self.band(band) for band in self.bands))
+            return Block(tuple(self.row_run(run) for run in self.row_runs))
         tile = self.rows.number(self.row_chunk, "row")
         variants: list[Stmt] = []
-        for band in self.bands:
-            if band.count == 1:
-                variants.append(If(op("eq", tile, band.first), self.columns(band, const(band.first))))
+        for run in self.row_runs:
+            if run.count == 1:
+                variants.append(If(op("eq", tile, run.first), self.columns(run, const(run.first))))
                 continue
-            within = op("le", const(band.first), tile) if band.first else const(True)
-            if len(self.bands) > 1 or self.rows.tiles < self.rows.slots:
-                within = op("and", within, op("lt", tile, band.tiles.stop))
-            body = self.columns(band, tile)
+            within = op("le", const(run.first), tile) if run.first else const(True)
+            if len(self.row_runs) > 1 or self.rows.tiles < self.rows.slots:
+                within = op("and", within, op("lt", tile, run.tiles.stop))
+            body = self.columns(run, tile)
             variants.append(body if within == const(True) else If(within, body))
         return self.rows.loop("row", Block(tuple(variants)))
 
-    def band(self, band: RowBand) -> Stmt:
+    def row_run(self, run: RowRun) -> Stmt:
         """Neighbouring row tiles of one size."""
-        if band.count == 1:
-            return self.columns(band, const(band.first))
-        return For("row", band.count, self.columns(band, Var("row") + band.first))
+        if run.count == 1:
+            return self.columns(run, const(run.first))
+        return For("row", run.count, self.columns(run, Var("row") + run.first))
 
-    def columns(self, band: RowBand, row: Expr) -> Stmt:
+    def columns(self, run: RowRun, row: Expr) -> Stmt:
         """The tiles of one row of tiles."""
         steps: list[Stmt] = []
         for strip in self.strips:
-            tile, count = PlaneTile(strip, band, self.values, row).lower(), strip.stretch.count
+            tile, count = PlaneTile(strip, run, self.values, row).lower(), strip.run.count
             steps.append(For("column", count, tile) if count > 1 else tile)
         return Block(tuple(steps))

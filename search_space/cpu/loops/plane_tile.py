@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, pairwise, product
+from itertools import pairwise, product
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import (
@@ -27,6 +27,7 @@ from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, If, Prefetch, Scope, Stmt, Store
 from tunewright.graph.task import fold_value, identity
 
+from ...axes import runs_alike
 from ...patterns.window_dim import WindowDim
 from ...patterns.windows import Windows, element_of, fold_element, is_element, tap_uses, with_element
 from ...registers import ACC
@@ -43,7 +44,7 @@ RowUses = tuple[int, list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class RowBand:
+class RowRun:
     """Neighbouring tiles along the rows, of `rows` rows each."""
 
     first: int
@@ -51,11 +52,11 @@ class RowBand:
     rows: int
 
     @staticmethod
-    def all(extent: int, size: int) -> list[RowBand]:
+    def all(extent: int, size: int) -> list[RowRun]:
         """The tiles of so many rows that cover an extent, and a smaller one for what is left."""
         whole, rest = divmod(extent, size)
-        bands = RowBand(0, whole, size), RowBand(whole, 1, rest)
-        return [band for band in bands if band.count and band.rows]
+        both = RowRun(0, whole, size), RowRun(whole, 1, rest)
+        return [run for run in both if run.count and run.rows]
 
     @property
     def tiles(self) -> range:
@@ -73,10 +74,10 @@ class RowBand:
                 lines.setdefault(tiles, []).append((offset, uses))
         return lines
 
-    def split_padding(self, rows: WindowDim, size: int) -> list[RowBand]:
-        """The same tiles, cut up into bands whose tiles all have padding in the same places."""
+    def split_padding(self, rows: WindowDim, size: int) -> list[RowRun]:
+        """The same tiles, cut up into runs whose tiles all have padding in the same places."""
         ends = {end for tiles in (self.tiles, *self.lines(rows, size)) for end in (tiles.start, tiles.stop)}
-        return [RowBand(first, stop - first, self.rows) for first, stop in pairwise(sorted(ends))]
+        return [RowRun(first, stop - first, self.rows) for first, stop in pairwise(sorted(ends))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class ColumnVector:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnStretch:
+class VectorRun:
     """Neighbouring tiles along the columns whose vectors are inside at the same taps."""
 
     first: int
@@ -96,15 +97,11 @@ class ColumnStretch:
     vectors: tuple[ColumnVector, ...]
 
     @staticmethod
-    def all(columns: WindowDim, lanes: int, size: int) -> list[ColumnStretch]:
+    def all(columns: WindowDim, lanes: int, size: int) -> list[VectorRun]:
         """The tiles of so many vectors that cover the columns; the last one may have fewer."""
         vectors = [_vector(columns, first, lanes) for first in range(0, columns.extent, lanes)]
         tiles = [tuple(vectors[n : n + size]) for n in range(0, len(vectors), size)]
-        stretches = []
-        for tile, group in groupby(range(len(tiles)), key=lambda n: tiles[n]):
-            numbers = list(group)
-            stretches.append(ColumnStretch(numbers[0], len(numbers), tile))
-        return stretches
+        return [VectorRun(*run) for run in runs_alike(range(len(tiles)), lambda n: tiles[n])]
 
 
 def _vector(columns: WindowDim, first: int, lanes: int) -> ColumnVector:
@@ -155,13 +152,13 @@ class PlaneWeights:
 
 
 class ColumnStrip:
-    """The elements and the epilogue of a stretch's tiles, in any row of tiles."""
+    """The elements and the epilogue of a run's tiles, in any row of tiles."""
 
-    def __init__(self, weights: PlaneWeights, stretch: ColumnStretch, width: int, ranges: Ranges) -> None:
-        self.weights, self.planes, self.lanes, self.stretch = weights, weights.planes, weights.lanes, stretch
-        number = const(stretch.first) if stretch.count == 1 else Var("column") + stretch.first
+    def __init__(self, weights: PlaneWeights, run: VectorRun, width: int, ranges: Ranges) -> None:
+        self.weights, self.planes, self.lanes, self.run = weights, weights.planes, weights.lanes, run
+        number = const(run.first) if run.count == 1 else Var("column") + run.first
         self.base = number * width  # the first column
-        self.ranges = {**ranges, "column": (0, stretch.count - 1)}
+        self.ranges = {**ranges, "column": (0, run.count - 1)}
         self.epilogue_of_element = self.planes.epilogue
         self.is_moving = not variables(self.epilogue_of_element).isdisjoint(
             (self.planes.rows.axis, self.planes.columns.axis)
@@ -175,7 +172,7 @@ class ColumnStrip:
 
     def _element(self, number: int, tap: int) -> Expr | None:
         """A vector of elements in any row of the input, the border where they are padding; None if all are."""
-        vector = self.stretch.vectors[number]
+        vector = self.run.vectors[number]
         if not vector.reaches[tap]:
             return None
         reach = vector.reaches[tap]
@@ -198,7 +195,7 @@ class ColumnStrip:
 
     def count(self, number: int) -> int | None:
         """How many lanes of a vector of results there are, None for all."""
-        count = self.stretch.vectors[number].count
+        count = self.run.vectors[number].count
         return None if count == self.lanes else count
 
     def epilogue(self, row: Expr, number: int) -> Expr:
@@ -210,7 +207,7 @@ class ColumnStrip:
         return self._epilogue
 
     def _epilogue_at(self, row: Expr, number: int) -> Expr:
-        planes, count = self.planes, self.stretch.vectors[number].count
+        planes, count = self.planes, self.run.vectors[number].count
         places = {**self.weights.plane, planes.rows.axis: row, planes.columns.axis: self.first(number) + Var(LANE)}
         epilogue = simplify(substitute(self.epilogue_of_element, places), {**self.ranges, LANE: (0, count - 1)})
         return vectorize(epilogue, LANE, const(0), self.lanes, self.count(number))
@@ -219,19 +216,19 @@ class ColumnStrip:
 class PlaneTile:
     """One tile: a few rows by a few vectors of columns."""
 
-    def __init__(self, strip: ColumnStrip, band: RowBand, sizes: Mapping[str, int], number: Expr) -> None:
+    def __init__(self, strip: ColumnStrip, run: RowRun, sizes: Mapping[str, int], number: Expr) -> None:
         self.strip, self.weights, self.planes, self.lanes = strip, strip.weights, strip.planes, strip.lanes
-        self.band, self.number = band, number  # along the rows
+        self.run, self.number = run, number  # along the rows
         self.height, self.is_prefetching = sizes["tile_rows"], bool(sizes["ahead"])
         self.top = number * self.height
         self.lines: dict[int, Substitution] = {}  # what moves an element to a row of the input, by its offset
         self.stage = self.planes.fused_stage.stage
-        vectors = len(strip.stretch.vectors)
-        self.acc = Buffer(ACC, (band.rows, vectors, self.lanes), self.stage.body.dtype, Scope.REGISTER)
-        self.slots = {place: self._slot(*place) for place in product(range(band.rows), range(vectors))}
+        vectors = len(strip.run.vectors)
+        self.acc = Buffer(ACC, (run.rows, vectors, self.lanes), self.stage.body.dtype, Scope.REGISTER)
+        self.slots = {place: self._slot(*place) for place in product(range(run.rows), range(vectors))}
 
     def lower(self) -> Stmt:
-        lines, tiles = self.band.lines(self.planes.rows, self.height), self.band.tiles
+        lines, tiles = self.run.lines(self.planes.rows, self.height), self.run.tiles
         always = lines.pop(tiles, [])
         steps: list[Stmt] = self._prefetches() if self.is_prefetching else []
         empty = set(self.slots)
@@ -246,7 +243,7 @@ class PlaneTile:
             steps.append(If(op("and", first, last), Block(tuple(self._folds(row_uses, empty)))))
         steps += self._folds(always, empty)
         steps += self._clear(sorted(empty), empty)
-        for row in range(self.band.rows):
+        for row in range(self.run.rows):
             steps += self._write(row)
         return Alloc(self.acc, Block(tuple(steps)))
 
@@ -264,7 +261,7 @@ class PlaneTile:
         left = self.strip.base * columns.stride + columns.inside.start
         steps: list[Stmt] = []
         for row, number in product(
-            range(self.height * rows.stride), range(len(self.strip.stretch.vectors) * columns.stride)
+            range(self.height * rows.stride), range(len(self.strip.run.vectors) * columns.stride)
         ):
             places = {rows.position: first + row, columns.position: left + number * self.lanes, **self.weights.plane}
             steps.append(Prefetch(read.tensor, tuple(substitute(e, places) for e in read.index)))
@@ -276,7 +273,7 @@ class PlaneTile:
 
     def _folds(self, lines: Sequence[RowUses], empty: set[tuple[int, int]]) -> list[Stmt]:
         """Fold some rows of the input; sums that are `empty` are set first, and are `empty` no more."""
-        numbers = range(len(self.strip.stretch.vectors))
+        numbers = range(len(self.strip.run.vectors))
         return [step for offset, uses in lines for n in numbers for step in self._line_folds(offset, uses, n, empty)]
 
     def _line_folds(
@@ -319,7 +316,7 @@ class PlaneTile:
         places = {**self.weights.plane, self.planes.rows.axis: at}
         outer = [substitute(e, places) for e in fused_stage.index[:-1]]
         steps: list[Stmt] = []
-        for number in range(len(strip.stretch.vectors)):
+        for number in range(len(strip.run.vectors)):
             value = with_element(strip.epilogue(at, number), self.slots[row, number])
             index = (*outer, Ramp(strip.first(number), self.lanes))
             steps.append(Store(fused_stage.output, index, value, strip.count(number)))
