@@ -44,7 +44,7 @@ class Machine:
     memory_bytes_s: float = 25e9
     memory_cores: float = 3.0  # as many cores use up all of the memory's bandwidth
     call_cycles: float = 4.0  # around the innermost tile: counters, addresses, branches, as far as nothing hides them
-    chunk_cycles: float = 10.0  # to hand out one piece of the parallel loop
+    chunk_cycles: float = 10.0  # to hand out one chunk of the parallel loop
     fork_cycles: float = 4000.0  # to wake the other threads and wait for them
 
     def vectors_cycle(self, stage: Stage) -> float:

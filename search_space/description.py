@@ -1,6 +1,6 @@
 """SchedulePoint: a schedule with the facts that follow from it, and sentences on what sketches have in common.
 
-Tiles, lanes and pieces come from the tiling of the space, as the features do. Where that is an estimate or says
+Tiles, lanes and chunks come from the tiling of the space, as the features do. Where that is an estimate or says
 nothing, the numbers are those that the sketch itself lowers by.
 """
 
@@ -82,21 +82,21 @@ class SchedulePoint:
         return [axis.name for axis in self.stage.reduce]
 
     @cached_property
-    def pieces(self) -> list[int]:
-        """The number of pieces of each phase, which the threads share."""
+    def chunks(self) -> list[int]:
+        """The number of chunks of each phase, which the threads share; of one on a GPU, its blocks."""
         return [_iterations(phase) for phase in self.kernel.body.body]
 
     @cached_property
     def main(self) -> int:
-        """The number of the phase that the tiling is of: with as many pieces if any has, and of those the largest."""
+        """The number of the phase that the tiling is of: with as many chunks if any has, and of those the largest."""
         chunks = single(self.tiling.chunks)
-        alike = [n for n, count in enumerate(self.pieces) if count == chunks] or range(len(self.pieces))
+        alike = [n for n, count in enumerate(self.chunks) if count == chunks] or range(len(self.chunks))
         return max(alike, key=lambda n: _elements(self.kernel.body.body[n]))
 
     @property
     def in_main(self) -> str:
         """The main phase as a phrase, where there are several."""
-        return f" of phase {self.main + 1}" if len(self.pieces) > 1 else ""
+        return f" of phase {self.main + 1}" if len(self.chunks) > 1 else ""
 
     def say_start(self, what: str, threads: int = 0) -> Iterator[str]:
         """What the sketch does, the main computation, and who shares it: on GPUs, blocks of so many threads."""
@@ -116,44 +116,44 @@ class SchedulePoint:
 
     def _say_blocks(self, threads: int) -> Iterator[str]:
         block, machine = counted(threads, "thread"), counted(self.target.threads, "multiprocessor")
-        yield f"{counted(self.pieces[self.main], 'block')} of {block} for {machine}."
+        yield f"{counted(self.chunks[self.main], 'block')} of {block} for {machine}."
         if len(self.kernel.body.body) > 1:
             yield f"It takes {len(self.kernel.body.body)} launches, this being number {self.main + 1}."
 
     def _say_threads(self) -> Iterator[str]:
         threads = self.target.threads
-        match self.pieces:
+        match self.chunks:
             case [1]:
-                yield "One piece: it runs on one thread." if threads > 1 else "It runs on one thread, in one piece."
+                yield "One chunk: it runs on one thread." if threads > 1 else "It runs on one thread, in one chunk."
             case [count]:
-                yield f"{counted(count, 'piece')} for {counted(threads, 'thread')}{_shares(count, threads)}."
+                yield f"{counted(count, 'chunk')} for {counted(threads, 'thread')}{_shares(count, threads)}."
             case counts:
                 few = len(counts) <= 8
                 numbers = enumeration([digits(n) for n in counts]) if few else f"up to {digits(max(counts))}"
-                share = f"of {numbers} pieces for {counted(threads, 'thread')}"
+                share = f"of {numbers} chunks for {counted(threads, 'thread')}"
                 yield f"{len(counts)} phases, {share}, which meet in between."
 
-    def say_piece(self, piece: Mapping[str, int]) -> Iterator[str]:
-        """The part that a piece covers."""
+    def say_chunk(self, chunk: Mapping[str, int]) -> Iterator[str]:
+        """The part that a chunk covers."""
         whole = self.whole
-        cut = [f"{axis} {digits(piece[axis])} of {digits(whole[axis])}" for axis in piece if piece[axis] < whole[axis]]
-        if cut and self.pieces[self.main] > 1:
-            rest = "" if len(cut) == len(piece) else ", and all of the rest"
-            yield f"A piece{self.in_main} has {enumeration(cut)}{rest}."
+        cut = [f"{axis} {digits(chunk[axis])} of {digits(whole[axis])}" for axis in chunk if chunk[axis] < whole[axis]]
+        if cut and self.chunks[self.main] > 1:
+            rest = "" if len(cut) == len(chunk) else ", and all of the rest"
+            yield f"A chunk{self.in_main} has {enumeration(cut)}{rest}."
 
-    def say_piece_of_tiles(self, tile: Mapping[str, int]) -> Iterator[str]:
-        """The part that the largest piece covers, in tiles of two sizes along each axis, the larger ones first."""
+    def say_chunk_of_tiles(self, tile: Mapping[str, int]) -> Iterator[str]:
+        """The part that the largest chunk covers, in tiles of two sizes along each axis, the larger ones first."""
         covered = {axis: self.whole[axis] for axis in self.reduction_axes}
-        pieces = 1
+        chunks = 1
         for axis in self.spatial_axes:
-            whole, size, piece_extent = self.whole[axis], tile[axis], self.tiles[-2][axis]
+            whole, size, chunk_extent = self.whole[axis], tile[axis], self.tiles[-2][axis]
             tiles = -(-whole // size)
-            tiles_each = tiles if piece_extent >= whole else max(piece_extent // size, 1)
+            tiles_each = tiles if chunk_extent >= whole else max(chunk_extent // size, 1)
             large_ones = tiles if axis == self.vector else tiles - (tiles * size - whole)
             covered[axis] = min(tiles_each * size - max(tiles_each - large_ones, 0), whole)
-            pieces *= -(-tiles // tiles_each)
-        if pieces == self.pieces[self.main]:  # else what is known of the loops is an estimate
-            yield from self.say_piece(covered)
+            chunks *= -(-tiles // tiles_each)
+        if chunks == self.chunks[self.main]:  # else what is known of the loops is an estimate
+            yield from self.say_chunk(covered)
 
     def say_tile(self, tile: Mapping[str, int], together: int = 1) -> Iterator[str]:
         """The lanes, the register tile, of `together` results at each place, and unrolled loops of the reduction."""
@@ -213,7 +213,7 @@ class SchedulePoint:
 
 
 def _shares(count: int, threads: int) -> str:
-    """The number of pieces for a thread, as a phrase."""
+    """The number of chunks for a thread, as a phrase."""
     if threads == 1:
         return ""
     if count < threads:

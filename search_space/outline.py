@@ -41,7 +41,7 @@ class LoopOutline:
             point.lanes if vector else 1,
             tuple(levels),
             point.main,
-            tuple(point.pieces),
+            tuple(point.chunks),
             {name: shapes[name] for name in point.kernel.packings},
         )
 

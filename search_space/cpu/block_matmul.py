@@ -144,7 +144,7 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
             yield "Activations are bytes, with a scale for each block; the products within a block are exact."
         yield from point.say_tile(point.tiles[0])
         yield from point.say_copies(point.tiles[0])
-        yield from point.say_piece_of_tiles(point.tiles[0])
+        yield from point.say_chunk_of_tiles(point.tiles[0])
 
 
 def _pairs(places: int) -> tuple[tuple[int, AxisMatrix], ...]:

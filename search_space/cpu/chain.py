@@ -100,7 +100,7 @@ def _describe_blocks(point: SchedulePoint, plan: ChainPlan) -> Iterator[str]:
     yield f"Each block, {counted(block, 'row')} of the {rows} of the output, goes through all links."
     if plan.outer * chunks > 1:
         where = f" at one of {digits(plan.outer)} places along the axes that all links share" if plan.outer > 1 else ""
-        yield f"A piece has {counted(each, 'block')} of {digits(blocks)}{where}."
+        yield f"A chunk has {counted(each, 'block')} of {digits(blocks)}{where}."
     if blocks > 1 and any(np.any(span.overlap > 0) for span in plan.chain.spans(block)):
         is_sliding = bool(plan.is_sliding(np.array(block), np.array(chunks)))
         row_text = "stay in memory from one to the next" if is_sliding else "are computed for each"
@@ -114,7 +114,7 @@ def _describe_product(point: SchedulePoint, plan: ChainPlan, number: int) -> str
     high = balance(around, min(point.values[f"tile_{number}"], around))
     wide = min(point.values[f"vectors_{number}"], -(-plan.width(number) // plan.lanes))
     tile = f"{axis} {high} by {counted(wide, 'vector')}" if axis else counted(wide, "vector")
-    panel = "packed when a model is compiled" if number in plan.packed_products else "copied for each piece"
+    panel = "packed when a model is compiled" if number in plan.packed_products else "copied for each chunk"
     panel = "read where it is" if plan.is_in_place(number) else panel
     return f"Link {number} is a product, in register tiles of {tile} of {product.vector}; its panel is {panel}."
 

@@ -69,7 +69,7 @@ times as long on a Xeon with AVX-512, with four 1.1 to 2.0, with eight 0.7 to 1.
 
 S = TypeVar("S", int, NDArray[np.int64])
 
-WIDE_SAYS = "Narrow weights are cast once for all rows of a piece, not in registers at each tile."
+WIDE_SAYS = "Narrow weights are cast once for all rows of a chunk, not in registers at each tile."
 
 CAST_TILES, CAST_ROWS = 3, 8
 """Tiles that read the same narrow weights from which on these are cast once by default, if tiles have few rows.
@@ -149,15 +149,15 @@ class ContractionSketch(PatternSketch[Product]):
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         how = ", what the model computes along the lanes, its weights broadcast" if self._is_transposed else ""
         yield from point.say_start(f"A matrix product or convolution as one nest of register tiles{how}.")
-        tile, piece = point.tiles[0], point.tiles[-2]
-        yield from point.say_piece_of_tiles(tile)
+        tile, chunk = point.tiles[0], point.tiles[-2]
+        yield from point.say_chunk_of_tiles(tile)
         yield from point.say_tile(tile)
         yield from point.say_copies(tile)
-        several = {axis for axis in point.spatial_axes if tile[axis] < piece[axis]}
+        several = {axis for axis in point.spatial_axes if tile[axis] < chunk[axis]}
         if point.vector in several and len(several) > 1:
             rows, columns = enumeration(sorted(several - {point.vector})), point.vector
             inside, outside = (columns, rows) if point.values["columns_inside"] else (rows, columns)
-            yield f"Within a piece, each tile of {outside} meets all of {inside} before the next."
+            yield f"Within a chunk, each tile of {outside} meets all of {inside} before the next."
         yield from point.say_knobs()
 
 

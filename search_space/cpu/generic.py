@@ -137,10 +137,10 @@ class GenericSketch(PatternSketch[GenericLayout]):
         tile, count = point.even_tile(point.tiles[0], point.whole), plan.group.row_count
         if plan.rows:
             each = min(count, max(1, point.values["chunk_points"] // max(plan.group.row_points, 1)))
-            piece = f"; a piece has {digits(each)} of {digits(count)} rows" if each < count else ""
-            yield f"{len(plan.group.stages)} steps run row by row{piece}."
+            chunk = f"; a chunk has {digits(each)} of {digits(count)} rows" if each < count else ""
+            yield f"{len(plan.group.stages)} steps run row by row{chunk}."
         else:
-            yield from point.say_piece_of_tiles(tile)
+            yield from point.say_chunk_of_tiles(tile)
         yield from point.say_tile(tile)
         yield from point.say_copies(point.tiles[0])
 

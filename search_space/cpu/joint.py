@@ -82,7 +82,7 @@ class JointSketch(PatternSketch[JointProduct]):
         yield from point.say_start(
             f"{together} products over the same axes, side by side in registers until what needs them all is computed."
         )
-        yield from point.say_piece(point.tiles[-2])
+        yield from point.say_chunk(point.tiles[-2])
         yield from point.say_tile(point.tiles[0], together)
         yield from point.say_copies(point.tiles[0])
 

@@ -122,7 +122,7 @@ class MatricesSketch(PatternSketch[Product]):
         yield from point.say_start(f"A product of {'bytes' if is_bytes else 'bfloat16'} in matrix registers.")
         down, across = point.values["tile"], point.values["vectors"]
         yield f"A tile is {down} by {across} registers; {EXACT_BYTES if is_bytes else BF16_PAIRS}."
-        yield from point.say_piece_of_tiles(point.tiles[0])
+        yield from point.say_chunk_of_tiles(point.tiles[0])
 
 
 def _step(product: Product) -> int:

@@ -165,8 +165,8 @@ class PixelWordsSketch(PatternSketch[Pixels]):
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from point.say_start("Pixels of four bytes: each channel is read in order, a pixel is written as a word.")
         rows = self.pattern(point.task, point.target).row_count
-        if point.pieces[point.main] > 1:
-            yield f"A piece has {digits(point.values['chunk_rows'])} of {digits(rows)} rows."
+        if point.chunks[point.main] > 1:
+            yield f"A chunk has {digits(point.values['chunk_rows'])} of {digits(rows)} rows."
         yield from point.say_lanes()
 
 

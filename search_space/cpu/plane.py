@@ -108,10 +108,10 @@ class PlaneSketch(PatternSketch[Windows]):
         values, count, whole = point.values, _count(planes), planes.rows.extent
         yield from point.say_start("Windows that slide over planes, neighbouring columns along the lanes.")
         rows = min(values["block_rows"] * values["tile_rows"], whole)
-        if point.pieces[point.main] > 1:
+        if point.chunks[point.main] > 1:
             part = f"{rows} of {whole} rows" if rows else f"{values['block_planes']} of {digits(count)} planes"
             where = f" of one of {digits(count)} planes" if rows and count > 1 else ""
-            yield f"A piece{point.in_main} has {part}{where}."
+            yield f"A chunk{point.in_main} has {part}{where}."
         yield from point.say_tile(point.tiles[0])
         yield from point.say_copies(point.tiles[0])
         yield from point.say_knobs()

@@ -73,8 +73,8 @@ class RowsSketch(PatternSketch[RowPlan]):
         yield from point.say_start(
             f"Steps along {counted(plan.row_count, 'row')} of {counted(plan.columns, 'column')}, in {passes} each."
         )
-        if point.pieces[point.main] > 1:
-            yield f"A piece has {digits(point.values['chunk_rows'])} of {digits(plan.row_count)} rows."
+        if point.chunks[point.main] > 1:
+            yield f"A chunk has {digits(point.values['chunk_rows'])} of {digits(plan.row_count)} rows."
         if rows > 1:
             yield f"{rows} rows at a time share what there is one value a row of."
         yield from point.say_lanes()

@@ -118,7 +118,7 @@ class SplitSketch(PatternSketch[Folds]):
         parts = next(n for n in range(min(point.values["parts"], longest.extent), 0, -1) if longest.extent % n == 0)
         if parts > 1:
             part = f"{longest.name} {digits(longest.extent // parts)} of {digits(longest.extent)}"
-            yield f"A piece folds {part}; a phase after folds what the {parts} come to."
+            yield f"A chunk folds {part}; a phase after folds what the {parts} come to."
         is_reduced = point.vector in point.reduction_axes
         ones = {axis: 1 for axis in point.reduction_axes if axis != point.vector} if is_reduced else {}
         yield from point.say_tile(point.tiles[0] | ones)

@@ -91,7 +91,7 @@ class WindowSketch(PatternSketch[Windows]):
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from point.say_start("Windows that slide over rows of pixels, channels along the lanes.")
-        yield from point.say_piece(point.tiles[-2])
+        yield from point.say_chunk(point.tiles[-2])
         yield from point.say_tile(point.tiles[0])
         yield from point.say_copies(point.tiles[0])
         orders = "channels, rows, columns", "rows, channels, columns", "rows, columns, channels"

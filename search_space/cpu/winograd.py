@@ -98,7 +98,7 @@ class WinogradSketch(PatternSketch[WinogradPlan]):
             yield f"{together} of {count} at a time are transformed, multiplied and transformed back."
         else:
             yield f"Each step is a phase over all of {count}: transform, multiply, transform back."
-            yield from point.say_piece(point.tiles[-2])
+            yield from point.say_chunk(point.tiles[-2])
         yield from point.say_tile(point.even_tile(point.tiles[0] | {"c": 1}, point.tiles[2]))
         yield from point.say_copies(point.tiles[0])
         yield from point.say_knobs()

@@ -63,7 +63,7 @@ class ElementsLayout:
 def elements_layout(task: Task) -> ElementsLayout:
     """Return the layout of a task's loops."""
     stages = tuple(fuse_stages(task))
-    return ElementsLayout(stages, max(stages, key=lambda piece: piece.stage.points))
+    return ElementsLayout(stages, max(stages, key=lambda fused_stage: fused_stage.stage.points))
 
 
 class ElementsSketch(PatternSketch[ElementsLayout]):

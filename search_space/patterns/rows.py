@@ -41,7 +41,7 @@ class RowGroup:
     @property
     def main(self) -> FusedStage:
         """The fused stage that evaluates its body most often."""
-        return max(self.stages, key=lambda piece: piece.stage.points)
+        return max(self.stages, key=lambda fused_stage: fused_stage.stage.points)
 
     @property
     def row_count(self) -> int:

@@ -130,8 +130,8 @@ def test_chunks_are_as_the_tiling_says(rows: int) -> None:
         point = point_of(Candidate(task, DOTS, schedule))
         values = dict(schedule.values)
         tiles = -(-96 // (values["vectors"] * DOTS.lanes(4)))
-        chunks = point.pieces[point.main] // tiles
-        assert point.pieces[point.main] == int(point.tiling.chunks[0])
+        chunks = point.chunks[point.main] // tiles
+        assert point.chunks[point.main] == int(point.tiling.chunks[0])
         assert chunks == 1 if values.get("chunk_rows", rows) >= rows else chunks >= rows // values["chunk_rows"]
 
 

@@ -83,20 +83,20 @@ def check(task: Task, target: Target, schedule: Schedule, kernel: Kernel) -> Non
     text = "\n".join(found)
     counts = phases(kernel)
     if len(counts) > 8:
-        assert numbers(r"phases, of up to ([\d,]+) pieces", text) == [max(counts)]
+        assert numbers(r"phases, of up to ([\d,]+) chunks", text) == [max(counts)]
     elif len(counts) > 1:
-        [said] = re.findall(r"phases, of (.*) pieces", text)
+        [said] = re.findall(r"phases, of (.*) chunks", text)
         assert numbers(r"([\d,]+\d|\d)", said.replace(", ", " ")) == counts
     else:
-        assert numbers(r"\n([\d,]+) pieces? for", text) == counts or (counts == [1] and "one thread" in text)
-    check_pieces(text, counts)
+        assert numbers(r"\n([\d,]+) chunks? for", text) == counts or (counts == [1] and "one thread" in text)
+    check_chunks(text, counts)
     check_packing(text, kernel)
     CHECKS.get(schedule.sketch, lambda *_: None)(text, task, target, schedule, kernel)
 
 
-def check_pieces(text: str, counts: list[int]) -> None:
-    """Pieces of what is said to be in one cover the whole."""
-    for line in re.findall(r"^A piece.* has (.*)(?:, and all of the rest)?\.$", text, re.M):
+def check_chunks(text: str, counts: list[int]) -> None:
+    """As many chunks as there are, of what is said to be in one, cover the whole."""
+    for line in re.findall(r"^A chunk.* has (.*)(?:, and all of the rest)?\.$", text, re.M):
         if "rows" in line or "planes" in line or "block" in line or "memory" in line:
             continue
         cut = re.findall(r"\w+ ([\d,]+) of ([\d,]+\d|\d)", line)
@@ -128,7 +128,7 @@ def check_products(text: str, task: Task, target: Target, schedule: Schedule, ke
 
 
 def check_nest(text: str, task: Task, target: Target, schedule: Schedule, kernel: Kernel) -> None:
-    """Pieces and tiles are those of the nest that is lowered."""
+    """Chunks and tiles are those of the nest that is lowered."""
     if schedule.sketch == "generic":
         nest = generic._nest(generic.generic_layout(task, target.lanes(4)), dict(schedule.values), target)
     else:
@@ -137,7 +137,7 @@ def check_nest(text: str, task: Task, target: Target, schedule: Schedule, kernel
     if "Register tiles" in text:
         sides, _ = registers(text)
         assert all(nest.tile_extent(axis) == n for axis, n in sides.items())
-    for line in re.findall(r"^A piece(?: of phase \d+)? has (\w+ \d.*)\.$", text, re.M):
+    for line in re.findall(r"^A chunk(?: of phase \d+)? has (\w+ \d.*)\.$", text, re.M):
         for axis, n in re.findall(r"(\w+) ([\d,]+) of [\d,]+", line):
             sizes = [run.size for run in nest.runs(axis) for _ in range(run.count)]
             each = nest.tile_axis(axis).tiles_per_chunk
@@ -205,7 +205,7 @@ def test_a_task_without_axes_has_words() -> None:
     task = canonical("Double", tensors[:1], tensors[1:], (), [stage])
     assert describe(task, WIDE, sketch("generic").space(task, WIDE).default)[1:] == [
         "Most of the work: t1[0] = t0[0] * 2.",
-        "One piece: it runs on one thread.",
+        "One chunk: it runs on one thread.",
         "Nothing lies along the lanes: it is computed element by element.",
     ]
 

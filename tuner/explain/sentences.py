@@ -22,7 +22,7 @@ MOST_LETTERS = 300
 """Letters of a sentence."""
 
 LARGEST_VECTOR_BYTES = 256
-"""Memory of a piece up to which it is not mentioned."""
+"""Memory of a chunk up to which it is not mentioned."""
 
 
 def describe(task: Task, target: Target, schedule: Schedule, kernel: Kernel | None = None) -> list[str]:
@@ -55,8 +55,8 @@ def _memory(point: SchedulePoint) -> Iterator[str]:
         yield f"Phases hand on {enumeration(scratch[:6])}{f' and {len(scratch) - 6} more' if scratch[6:] else ''}."
     local_bytes = max(map(_local_bytes, point.kernel.body.body))
     if local_bytes > LARGEST_VECTOR_BYTES:
-        piece = "piece has {} of memory of its own" if point.target.gpu is None else "block has {} of shared memory"
-        yield f"A {piece.format(large(local_bytes, 'B'))}."
+        whose = "chunk has {} of memory of its own" if point.target.gpu is None else "block has {} of shared memory"
+        yield f"A {whose.format(large(local_bytes, 'B'))}."
 
 
 def _local_bytes(stmt: Stmt) -> int:
