@@ -52,7 +52,7 @@ class TileRun:
 
 
 def balance(extent: int, size: int) -> int:
-    """Return the most even size of tiles, where as many cover an extent as of `size`."""
+    """The most even size of tiles, where as many cover an extent as of `size`."""
     return -(-extent // -(-extent // size))
 
 
@@ -74,7 +74,7 @@ def runs_alike(numbers: Iterable[int], key: Callable[[int], T]) -> Iterator[tupl
 
 
 def unravel(number: Expr, extents: Sequence[int]) -> list[Expr]:
-    """Return the index along each axis of a flat index below the product of the extents; the last axis moves first."""
+    """The index along each axis of a flat index below the product of the extents; the last axis moves first."""
     total = stride = prod(extents)
     indices = []
     for extent in extents:
@@ -85,7 +85,7 @@ def unravel(number: Expr, extents: Sequence[int]) -> list[Expr]:
 
 
 def axis_indices(axes: Sequence[Axis], number: Expr, wide: int = 1) -> dict[str, Expr]:
-    """Return the index along each axis of a flat index.
+    """The index along each axis of a flat index.
 
     It counts groups of `wide` neighbours along the last axis, whose extent that divides: the place is of the first.
     """

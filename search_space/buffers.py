@@ -20,12 +20,12 @@ def buffer(tensor: Tensor) -> Buffer:
 
 
 def own_buffer(fused_stage: FusedStage) -> Buffer:
-    """Return the buffer of an output that is no tensor of the task: one element for each index of the axes."""
+    """The buffer of an output that is no tensor of the task: one element for each index of the axes."""
     return Buffer(fused_stage.output, tuple(a.extent for a in fused_stage.stage.axes), fused_stage.stage.body.dtype)
 
 
 def temporaries(task: Task, fused_stages: Iterable[FusedStage]) -> tuple[Buffer, ...]:
-    """Return the buffers of the temporaries that these fused stages write; what was fused needs none."""
+    """The buffers of the temporaries that these fused stages write; what was fused needs none."""
     names = {fused_stage.output for fused_stage in fused_stages}
     return tuple(buffer(t) for t in task.temporaries if t.name in names)
 
@@ -39,7 +39,7 @@ def params(task: Task, packings: Mapping[str, Packing]) -> tuple[Buffer, ...]:
 
 
 def allocate(buffers: Iterable[Buffer], body: Stmt) -> Stmt:
-    """Return a statement within the memory that it needs, that of the last buffer outermost."""
+    """A statement within the memory that it needs, that of the last buffer outermost."""
     for one in buffers:
         body = Alloc(one, body)
     return body
@@ -53,7 +53,7 @@ def kernel_around(
     packings: Mapping[str, Packing] = NOTHING,
     scratch: Iterable[Buffer] = (),
 ) -> Kernel:
-    """Return a task's kernel: `main`, which computes a fused stage, between phases for those before and after it.
+    """A task's kernel: `main`, which computes a fused stage, between phases for those before and after it.
 
     `plain` writes such a phase. `scratch`: memory beside that of the temporaries.
     """

@@ -206,7 +206,7 @@ class SchedulePoint:
                 yield knob.says.format(value)
 
     def even_tile(self, tile: Mapping[str, int], around: Mapping[str, int]) -> dict[str, int]:
-        """Return the tile as nests cut it: evenly, but along the lanes."""
+        """The tile as nests cut it: evenly, but along the lanes."""
         return {
             axis: n if axis == self.vector else balance(around[axis], min(n, around[axis])) for axis, n in tile.items()
         }

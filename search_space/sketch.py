@@ -123,7 +123,7 @@ def _space(sketch: PatternSketch[Any], task: Task, target: Target) -> Space:
 
 
 def find_space(sketch: Sketch, task: Task, target: Target) -> Space | None:
-    """Return the space of a sketch for a task; None where it does not apply, or no point is legal."""
+    """The space of a sketch for a task; None where it does not apply, or no point is legal."""
     if not sketch.applies(task, target):
         return None
     space = sketch.space(task, target)

@@ -118,7 +118,7 @@ def spaces(task: Task, target: Target) -> tuple[Space, ...]:
 
 
 def default_schedule(task: Task, target: Target) -> Schedule:
-    """Return the schedule of a task that nothing is known of."""
+    """The schedule of a task that nothing is known of."""
     return spaces(task, target)[0].default
 
 

@@ -37,17 +37,17 @@ SPENT = 16
 
 
 def point_columns(values: Mapping[str, int], *others: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-    """Return the columns of a point, by its knob values, or of several."""
+    """The columns of a point, by its knob values, or of several."""
     return {name: np.array([value, *(other[name] for other in others)]) for name, value in values.items()}
 
 
 def whole_extents(axes: Sequence[Axis]) -> dict[str, Size]:
-    """Return axis -> its extent."""
+    """Axis -> its extent."""
     return {axis.name: axis.extent for axis in axes}
 
 
 def flat_extents(axes: Sequence[Axis], count: NDArray[np.int64]) -> dict[str, Size]:
-    """Return axis -> the extent of so many neighbours in the flat order of some axes, of which the last moves first."""
+    """Axis -> the extent of so many neighbours in the flat order of some axes, of which the last moves first."""
     extents: dict[str, Size] = {}
     for axis in reversed(axes):
         extents[axis.name] = np.clip(count, 1, axis.extent)
@@ -247,7 +247,7 @@ class Space:
         return row
 
     def rows(self, schedules: Sequence[Schedule]) -> tuple[Rows, NDArray[np.int64]]:
-        """Return the schedules that are in this space, as points, and the index of each among the schedules.
+        """The schedules that are in this space, as points, and the index of each among the schedules.
 
         Looking at the limits of all of them at once takes a tenth of `row` for each.
         """

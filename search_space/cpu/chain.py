@@ -140,7 +140,7 @@ def _blocks(plan: ChainPlan) -> tuple[int, ...]:
 
 
 def _chunks(plan: ChainPlan) -> tuple[int, ...]:
-    """Return the choices of chunks for the blocks at one index along the outer axes."""
+    """The choices of chunks for the blocks at one index along the outer axes."""
     return tuple(n for n in CHUNKS if n <= plan.chain.rows)
 
 
@@ -152,7 +152,7 @@ def _smallest_tiles(plan: ChainPlan) -> dict[str, int]:
 
 
 def _legal_chunks(plan: ChainPlan, target: Target, values: Mapping[str, int]) -> list[int]:
-    """Return the numbers of chunks with which these values are legal."""
+    """The numbers of chunks with which these values are legal."""
     chunks = np.array(_chunks(plan))
     columns = {name: np.full(len(chunks), value) for name, value in values.items()}
     return [int(n) for n in chunks[_legal(plan, target, columns | {"chunks": chunks})]]
@@ -235,7 +235,7 @@ def _best_tile(
 
 
 def _tiling(plan: ChainPlan, columns: Columns) -> Tiling:
-    """Return the tiling of the largest product."""
+    """The tiling of the largest product."""
     number = max(plan.products, key=lambda n: plan.links[n].fused_stage.stage.points)
     vector, stage = plan.product(number).vector, plan.links[number].fused_stage.stage
     tile = {vector: columns[f"vectors_{number}"] * plan.lanes, plan.tile_axis(number): columns[f"tile_{number}"]}

@@ -198,7 +198,7 @@ def _cycles(task: Task, product: Product, values: Mapping[str, int], target: Tar
 
 
 def _preferred(task: Task, product: Product, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
-    """Return the tile, then the chunks, that are best by the rule of `blocking`."""
+    """The tile, then the chunks, that are best by the rule of `blocking`."""
     choices = {knob.name: knob.choices for knob in knobs}
     shape = Shape.of(product, task)
     names = ["vectors", *(f"tile_{axis}" for axis in product.rows[-2:])]
@@ -298,7 +298,7 @@ def _is_distinct(product: Product, target: Target, columns: Columns) -> NDArray[
 
 
 def _copies(product: Product, columns: Columns) -> NDArray[np.int64]:
-    """Return the copies of the innermost body, for tiles of different sizes and their parts at edges."""
+    """The copies of the innermost body, for tiles of different sizes and their parts at edges."""
     copies = np.ones(len(columns["vectors"]), np.int64)
     for axis in product.rows[-2:]:
         edge = next((e for e in product.edges if e.axis == axis), None)
@@ -308,7 +308,7 @@ def _copies(product: Product, columns: Columns) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=256)
 def _bodies_table(extent: int, edge: WindowDim | None) -> NDArray[np.int64]:
-    """Return a table of `_bodies` by the size of tiles, from 0 on."""
+    """A table of `_bodies` by the size of tiles, from 0 on."""
     return np.array([0, *(_bodies(extent, edge, n) for n in range(1, min(extent, MOST_ROWS) + 1))])
 
 
@@ -331,7 +331,7 @@ def _tiling(product: Product, target: Target, columns: Columns) -> Tiling:
 
 
 def _sizes(product: Product, target: Target, values: Mapping[str, S]) -> tuple[dict[str, S], dict[str, S]]:
-    """Return the register tile, and the tiles in a chunk, by axes; of one schedule, or of the columns of many."""
+    """The register tile, and the tiles in a chunk, by axes; of one schedule, or of the columns of many."""
     tile = {axis: values[f"tile_{axis}"] for axis in product.rows[-2:]}
     tile[product.vector] = values["vectors"] * lanes_of(product, target)
     block = dict.fromkeys(product.rows[1:], values["vectors"] * 0)
@@ -371,7 +371,7 @@ def _is_panel_narrow(task: Task, product: Product) -> bool:
 
 
 def _pack(task: Task, product: Product, nest: Nest) -> tuple[Product, dict[str, Packing], list[FusedStage]]:
-    """Return the product that reads its panel in the best layout, and the packings or the phases that make it."""
+    """The product that reads its panel in the best layout, and the packings or the phases that make it."""
     tensor = task.tensor(product.panel.tensor)
     if is_packable(task, product.panel):
         width = -(-nest.tile_extent(product.vector) // nest.lanes) * nest.lanes

@@ -82,7 +82,7 @@ class GenericLayout:
 
 @lru_cache(maxsize=256)
 def generic_layout(task: Task, lanes: int) -> GenericLayout:
-    """Return the layout of a task's loops."""
+    """The layout of a task's loops."""
     groups = row_groups(task, fuse_stages(task))
     group = max(groups, key=lambda g: g.main.stage.points)
     rows = {axis.name for axis in group.rows}
@@ -161,7 +161,7 @@ def _legal(plan: GenericLayout, target: Target, columns: Columns) -> NDArray[np.
 
 
 def _blocks(plan: GenericLayout, target: Target, columns: Columns) -> list[NDArray[np.int64]]:
-    """Return the rows, or the tiles along each axis, of a chunk of so many points: see `with_chunks`."""
+    """The rows, or the tiles along each axis, of a chunk of so many points: see `with_chunks`."""
     points = columns["chunk_points"]
     if plan.rows:
         return [np.minimum(plan.group.row_count, np.maximum(1, points // max(plan.group.row_points, 1)))]

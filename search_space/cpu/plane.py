@@ -128,7 +128,7 @@ def _lanes(planes: Windows, target: Target) -> tuple[int, ...]:
 
 
 def _legal(planes: Windows, target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Return what fits, without points that are alike."""
+    """What fits, without points that are alike."""
     lanes, vectors, rows, in_registers = (columns[name] for name in ("lanes", "vectors", "tile_rows", "held"))
     legal = _small_enough(planes, target, vectors, rows, in_registers)
     legal &= (vectors - 1) * lanes < planes.columns.extent
@@ -163,7 +163,7 @@ def _code(
 
 
 def _preferred(planes: Windows, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
-    """Return a tile that loads little. Pooling of large planes prefetches, as it waits for memory most of the time."""
+    """A tile that loads little. Pooling of large planes prefetches, as it waits for memory most of the time."""
     choices = {knob.name: knob.choices for knob in knobs}
     is_in_cache = 4 * planes.rows.extent * planes.columns.extent * planes.columns.stride**2 <= target.l1_bytes // 2
     values = _preferred_tile(planes, target, choices, is_in_cache)
@@ -253,7 +253,7 @@ class _PlaneLoops:
         return apart if folds <= APART_LIMIT else runs
 
     def chunks(self) -> Stmt:
-        """Return the loops of the phase."""
+        """The loops of the phase."""
         plane = self.others.guard(self.number, self.weights.load(self.plane()))
         return chunk_loop(self.total, self.others.loop("plane", plane))
 

@@ -84,7 +84,7 @@ class RowsSketch(PatternSketch[RowPlan]):
 
 
 def _legal(plan: RowPlan, columns: Columns) -> NDArray[np.bool_]:
-    """Return where a group is inside of a chunk, and its live values stay in the nearest caches."""
+    """Whether a group is inside of a chunk, and its live values stay in the nearest caches."""
     rows = columns["rows"]
     return np.asarray((rows <= columns["chunk_rows"]) & plan.fits_cache(rows))
 

@@ -130,7 +130,7 @@ def _longest(stage: Stage) -> Axis:
 
 
 def _parts(fused_stage: FusedStage, most: int) -> int:
-    """The most parts up to `wanted` that a fused stage can be cut into evenly."""
+    """The largest number of parts, `most` at most, that a fused stage can be cut into evenly."""
     extent = _longest(fused_stage.stage).extent if fused_stage.stage.reduce else 1
     return next(n for n in range(min(most, extent), 0, -1) if extent % n == 0)
 
@@ -154,7 +154,7 @@ def split_fold(fused_stage: FusedStage, parts: int) -> tuple[FusedStage, FusedSt
 
 
 def _nest(fused_stage: FusedStage, schedule: Schedule, target: Target) -> Nest:
-    """Return the loops of a fold, one part a chunk."""
+    """The loops of a fold, one part a chunk."""
     lanes, stage = target.lanes(4), fused_stage.stage
     vector = plain_nest(fused_stage, target).vector
     spatial = any(a.name == vector for a in stage.axes)

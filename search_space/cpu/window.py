@@ -104,7 +104,7 @@ def _vectors(windows: Windows, target: Target) -> int:
 
 
 def _fold_count(windows: Windows, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the folds of a tile of rows by columns."""
+    """The folds of a tile of rows by columns."""
     lines = rows * windows.rows.taps * prod(d.taps for d in windows.outer_dims)
     if windows.is_plain:
         return lines * positions_read(windows.columns, columns) + rows * columns * windows.columns.taps
@@ -122,7 +122,7 @@ def _small_enough(
 
 
 def _legal(windows: Windows, target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Return what fits, without points that are alike."""
+    """What fits, without points that are alike."""
     vectors, rows = columns["vectors"], columns["tile_rows"]
     legal = _small_enough(windows, target, vectors, rows, columns["tile_columns"])
     legal &= _code(windows, target, vectors, rows, columns["tile_columns"]) <= CODE_LIMIT
@@ -235,7 +235,7 @@ class _WindowLoops:
         self.runs = ColumnRun.all(windows.columns, values["tile_columns"])
 
     def chunks(self) -> Stmt:
-        """Return the loops of the phase."""
+        """The loops of the phase."""
         counts = [d.extent for d in self.windows.outer_dims]
         counts += [self.rows.chunks, self.channels.chunks]
         total = prod(counts)

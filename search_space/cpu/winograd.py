@@ -137,7 +137,7 @@ def _preferred(plan: WinogradPlan, target: Target, knobs: tuple[Knob, ...]) -> d
 
 
 def _tiling(plan: WinogradPlan, columns: Columns) -> Tiling:
-    """Return the tiling of the matrix products, which take most of the time."""
+    """The tiling of the matrix products, which take most of the time."""
     phases = columns["chunk_tiles"] == 0
     chunk_tiles = np.where(phases, plan.tiles, columns["chunk_tiles"])
     width = np.minimum(columns["vectors"] * plan.lanes, plan.outputs)

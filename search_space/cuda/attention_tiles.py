@@ -149,7 +149,7 @@ class AttentionTilesSketch(PatternSketch[Attention]):
 
 
 def input_shapes(task: Task) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes of the tensors that are read, by name."""
+    """The shapes of the tensors that are read, by name."""
     return {tensor.name: tensor.shape for tensor in task.inputs}
 
 
@@ -176,7 +176,7 @@ def _legal(task: Task, attention: Attention, target: Target, columns: Columns) -
 
 
 def _tiling(attention: Attention, columns: Columns) -> Tiling:
-    """Return the tiling of the second product: 16 rows of a warp, the rows of a block, all keys."""
+    """The tiling of the second product: 16 rows of a warp, the rows of a block, all keys."""
     width = pad_extent(size(Sides.of(attention.context).columns))
     return attention_tiling(attention, columns, ROWS, columns["warps"], width, DEPTH)
 
@@ -184,7 +184,7 @@ def _tiling(attention: Attention, columns: Columns) -> Tiling:
 def attention_tiling(
     attention: Attention, columns: Columns, rows: int, groups: Sizes, width: int, depth: int
 ) -> Tiling:
-    """Return the tiling of the second product: `rows` of each of the groups of a block, all its columns, all keys."""
+    """The tiling of the second product: `rows` of each of the groups of a block, all its columns, all keys."""
     whole = np.full_like(groups, width)
     blocks = {
         "block_rows": rows * groups,
@@ -200,7 +200,7 @@ DEPTH = product_depth(DType.F16)
 
 
 def pad_extent(extent: int) -> int:
-    """Return the next power of two, as rows of shared memory are swizzled by bits."""
+    """The next power of two, as rows of shared memory are swizzled by bits."""
     return max(ROWS, 1 << (extent - 1).bit_length())
 
 
@@ -243,7 +243,7 @@ class AttentionTile:
         return -(-self.attention.key_axis.extent // self.block_places)
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         sides = Sides.of(self.attention.scores)
         counts = size(sides.batch), steps(sides.rows, self.block_rows)
         batch, tile = unravel(Var("block"), counts)
@@ -268,7 +268,7 @@ class AttentionTile:
         return For("block", prod(counts), allocate(shared, threads), LoopKind.BLOCK)
 
     def _copies(self, batch: Expr, row: Expr, place: Expr) -> tuple[SharedTile, SharedTile, SharedTile]:
-        """Return the copies of queries from a row on, of keys from a place on, and of values."""
+        """The copies of queries from a row on, of keys from a place on, and of values."""
         scores, context = self.attention.scores, self.attention.context
         (queries, keys), (_, values) = operands(scores), operands(context)
         of_scores, of_context = (axis_indices(Sides.of(product).batch, batch) for product in (scores, context))
@@ -287,7 +287,7 @@ class AttentionTile:
         return OnlineSoftmax(self.attention, self.block_rows, self.block_places, self.columns)
 
     def _registers(self) -> Iterator[Buffer]:
-        """Return the registers of a thread for the operands of one product."""
+        """The registers of a thread for the operands of one product."""
         yield Buffer("own_queries", (ROWS * DEPTH // WARP,), self.dtype, Scope.REGISTER)
         yield Buffer("own_keys", (2 * DEPTH * COLUMNS // WARP,), self.dtype, Scope.REGISTER)
         yield Buffer("own_values", (2 * DEPTH * COLUMNS // WARP,), self.dtype, Scope.REGISTER)
@@ -295,7 +295,7 @@ class AttentionTile:
     def _round(
         self, copies: tuple[SharedTile, SharedTile, SharedTile], batch: Expr, row: Expr, stage: Expr
     ) -> Iterator[Stmt]:
-        """Return what a block does with the keys and values of a round."""
+        """What a block does with the keys and values of a round."""
         queries, keys, values = copies
         softmax = self._softmax
         yield from self._score(queries, keys, stage)

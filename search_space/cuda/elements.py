@@ -61,7 +61,7 @@ class ElementsLayout:
 
 @lru_cache(maxsize=256)
 def elements_layout(task: Task) -> ElementsLayout:
-    """Return the layout of a task's loops."""
+    """The layout of a task's loops."""
     stages = tuple(fuse_stages(task))
     return ElementsLayout(stages, max(stages, key=lambda fused_stage: fused_stage.stage.points))
 

@@ -180,7 +180,7 @@ class ProductTile:
         return self.tiles.rows // self.rows * (self.tiles.columns // self.columns)
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         return self.tiles.blocks(self._block)
 
     def _block(self, place: TilePlace) -> Stmt:
@@ -195,7 +195,7 @@ class ProductTile:
         return stmt
 
     def _thread(self, copies: Sequence[_Copy], place: TilePlace) -> Stmt:
-        """Return the statements of a thread."""
+        """The statements of a thread."""
         rounds = self.tiles.rounds(self.block_depth)
         begin = place.part * rounds
         sums = Buffer(SUMS, (self.rows, self.columns), DType.F32, Scope.REGISTER)

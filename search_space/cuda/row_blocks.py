@@ -175,7 +175,7 @@ class RowBlocks:
         return -(-self.plan.columns // (self.threads * self.vector))
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         count = self.plan.row_count
         body: Stmt = Block(tuple(s for level in range(self.plan.pass_count) for s in self._pass(level)))
         body = allocate(self._registers(), body)
@@ -240,7 +240,7 @@ class RowBlocks:
         return self._vector * self.vector
 
     def _own(self, name: str, dtype: DType) -> Load:
-        """Return the registers of a round."""
+        """The registers of a round."""
         return Load(name, (Var(ROUND), self._lanes), dtype)
 
     @property
@@ -271,7 +271,7 @@ class RowBlocks:
     # Passes
 
     def _pass(self, level: int) -> Iterator[Stmt]:
-        """Return one pass along each row, then the steps with one value a row."""
+        """One pass along each row, then the steps with one value a row."""
         steps = [s for s in self.plan.steps if s.level == level]
         along = [s for s in steps if s.is_map or s.is_fold]
         for step in along:
@@ -350,7 +350,7 @@ class RowBlocks:
 
 
 def cached_loads(plan: RowPlan) -> list[Load]:
-    """Return the loads along the columns that several passes make."""
+    """The loads along the columns that several passes make."""
     outputs = {step.fused_stage.output for step in plan.steps}
     levels: dict[Load, set[int]] = {}
     for step in plan.steps:
@@ -361,10 +361,10 @@ def cached_loads(plan: RowPlan) -> list[Load]:
 
 
 def column_registers(plan: RowPlan) -> int:
-    """Return a thread's registers for each of its columns: cached inputs, and values between steps."""
+    """A thread's registers for each of its columns: cached inputs, and values between steps."""
     return len(cached_loads(plan)) + sum(step.is_map and step.fused_stage.output in plan.local for step in plan.steps)
 
 
 def _first(plan: RowPlan, load: Load) -> int:
-    """Return the first pass that reads an input."""
+    """The first pass that reads an input."""
     return min(step.level for step in plan.steps if load in step.fused_stage.reads)

@@ -260,7 +260,7 @@ class FoldBlock:
     # The launch
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         counts = self.splits, steps(self.fold.columns, self.across * self.wide), size(self.fold.rows) // self.rows
         part, stretch, band = unravel(Var(BLOCK), counts)
         fast, slow = Var(LANE) % self.lanes, Var(LANE) // self.lanes
@@ -299,7 +299,7 @@ class FoldBlock:
     # Folds
 
     def _rounds(self, part: Expr, place: Expr, group: Expr, row: Expr) -> Iterator[Stmt]:
-        """Return the rounds of a thread; what no round covers evenly is one more, of which some is beyond the end."""
+        """The rounds of a thread; what no round covers evenly is one more, of which some is beyond the end."""
         units = _units(self.fold, self.vector)
         whole, left = divmod(units, self.splits * self.unroll * self.places)
 

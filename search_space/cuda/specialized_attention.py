@@ -126,7 +126,7 @@ def _legal(attention: Attention, target: Target, columns: Columns) -> NDArray[np
 
 
 def _tiling(attention: Attention, columns: Columns) -> Tiling:
-    """Return the tiling of the second product: 64 rows of a warpgroup, the rows of a block, all keys."""
+    """The tiling of the second product: 64 rows of a warpgroup, the rows of a block, all keys."""
     _, width = _panels(attention)
     depth = product_depth(attention.scores.panel.dtype)
     return attention_tiling(attention, columns, ROWS, columns["warpgroups"], width, depth)

@@ -169,7 +169,7 @@ def do_blocks_fit(product: Product, target: Target, columns: Columns) -> NDArray
 
 
 def _choices(product: Product) -> list[dict[str, int]]:
-    """Return TILES with the values that all of them share."""
+    """TILES with the values that all of them share."""
     others = {"group": 1, "splits": 1, "tail": 0, "staged": 1, "block_depth": round_depth(product)}
     return [values | others for values in TILES]
 

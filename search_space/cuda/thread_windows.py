@@ -103,7 +103,7 @@ class ThreadWindowsSketch(PatternSketch[Windows]):
 def _registers(
     windows: Windows, rows: NDArray[np.int64], columns: NDArray[np.int64], channels: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the registers of a thread with such a tile."""
+    """The registers of a thread with such a tile."""
     taps = windows.columns.taps if len(loads(windows.fused_stage.stage.body)) > 1 else 0
     weights = taps * np.minimum(rows, windows.rows.taps)  # of all rows of a window that one line is for
     return np.asarray(
@@ -112,7 +112,7 @@ def _registers(
 
 
 def _tiles(windows: Windows, columns: Columns) -> NDArray[np.int64]:
-    """Return how many threads have a tile."""
+    """How many threads have a tile."""
     others = prod(dim.extent for dim in windows.outer_dims)
     down, across = -(-windows.rows.extent // columns["rows"]), -(-windows.columns.extent // columns["columns"])
     return np.asarray(others * down * across * (windows.channels.extent // columns["channels"]))
@@ -193,7 +193,7 @@ class ThreadWindows:
         return (*others, down, across, windows.channels.extent // self.channels)
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         return launch(
             lambda number: _ThreadTile(self, *unravel(number, self.counts)).lower(), prod(self.counts), self.threads
         )
@@ -216,7 +216,7 @@ class _ThreadTile:
         return tap_uses(columns, [range(columns.taps)] * self.numbers.columns)
 
     def lower(self) -> Stmt:
-        """Return the statements of a thread."""
+        """The statements of a thread."""
         numbers, combiner = self.numbers, self.fused_stage.stage.combiner
         start = const(identity(combiner, DType.F32), DType.F32)
         steps: list[Stmt] = [Store(SUMS, self._sum(*place).index, start) for place in self._windows()]
@@ -229,11 +229,11 @@ class _ThreadTile:
         return stmt
 
     def _windows(self) -> Iterator[tuple[int, int]]:
-        """Return row and column of each window of the tile."""
+        """Row and column of each window of the tile."""
         return ((row, column) for row in range(self.numbers.rows) for column in range(self.numbers.columns))
 
     def _lanes(self, name: str, *place: int) -> Load:
-        """Return all channels at an index in registers."""
+        """All channels at an index in registers."""
         return Load(name, (*map(const, place), ramp(const(0), self.numbers.channels)), DType.F32)
 
     def _sum(self, row: int, column: int) -> Load:

@@ -55,7 +55,7 @@ class Transposition:
 
     @staticmethod
     def of(fused_stage: FusedStage) -> Transposition | None:
-        """Return the transposition of a fused stage, if it has one."""
+        """The transposition of a fused stage, if it has one."""
         axes = fused_stage.stage.axes
         write_axis = next((axis for axis in axes if is_contiguous(fused_stage.index, axis.name)), None)
         if fused_stage.stage.reduce or write_axis is None:
@@ -121,7 +121,7 @@ def _block(transposition: Transposition, columns: Columns) -> BlockShape:
 
 
 def _legal(columns: Columns) -> NDArray[np.bool_]:
-    """Return where a block has whole warps."""
+    """Whether a block has whole warps."""
     threads = _threads(columns)
     return np.asarray((threads >= WARP) & (threads <= BLOCK_THREADS))
 
@@ -152,7 +152,7 @@ class TransposeTile:
         return self.extent * self.extent // self.each
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         transposition = self.transposition
         counts = [prod(axis.extent for axis in transposition.outer)]
         counts += [-(-axis.extent // self.extent) for axis in (transposition.read_axis, transposition.write_axis)]

@@ -84,7 +84,7 @@ def _launch(fused_stage: FusedStage) -> Stmt:
 
 
 def lay_out_rows(patches: FusedStage) -> Stmt:
-    """Return the launch that fills a matrix of patches, a thread for 16 bytes of a row.
+    """The launch that fills a matrix of patches, a thread for 16 bytes of a row.
 
     All threads of a block are at the same place of neighbouring rows: so where in the window that is, is computed once,
     and neighbours read neighbours where channels come first.

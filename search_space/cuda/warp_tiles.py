@@ -141,7 +141,7 @@ def _least_round(product: Product) -> int:
 
 
 def _threads(columns: Columns) -> Sizes:
-    """Return the threads of a block; 0 where tiles of warps are larger than those of blocks."""
+    """The threads of a block; 0 where tiles of warps are larger than those of blocks."""
     warps = columns["block_rows"] // columns["warp_rows"] * (columns["block_columns"] // columns["warp_columns"])
     return np.asarray(WARP * warps)
 
@@ -219,7 +219,7 @@ class WarpTile:
         return Fragments(self.block.tiles, self.warp_rows // ROWS, self.warp_columns // COLUMNS, ROWS)
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         return self.block.lower(self._registers(), self._body)
 
     def _registers(self) -> tuple[Buffer, ...]:
@@ -264,7 +264,7 @@ class WarpTile:
         return unroll(Block(tuple(body)), k=self.block.depth // depth)
 
     def _fragments(self, part: str, row: Expr, pair: Expr) -> tuple[Load, Load]:
-        """Return a fragment of the left operand, and those of the right one for two neighbouring products."""
+        """A fragment of the left operand, and those of the right one for two neighbouring products."""
         left, right = self.dtypes
         lanes = ramp(const(0), chunk(left))
         return Load(f"{part}_left", (row, lanes), left), Load(f"{part}_right", (pair, lanes), right)

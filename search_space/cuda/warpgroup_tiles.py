@@ -140,7 +140,7 @@ def _may_bulk(task: Task, product: Product) -> bool:
 
 
 def _choices(product: Product) -> list[Mapping[str, int]]:
-    """Return DEFAULTS with the values that all of them share."""
+    """DEFAULTS with the values that all of them share."""
     return [values | OTHERS | {"block_depth": round_depth(product)} for values in DEFAULTS]
 
 
@@ -182,7 +182,7 @@ class WarpgroupTile:
         return GroupProduct.of(self.block.tiles, self.block.depth, self.groups)
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         registers = (PHASE,) if self.block.packing else ()
         return self.block.lower((self.product.fragments.buffer, *registers), self._body)
 

@@ -98,7 +98,7 @@ def _is_plain(part: FusedStage) -> bool:
 
 
 def _strip_cast(value: Expr) -> Expr:
-    """Return a value before it is cast to a narrow type."""
+    """A value before it is cast to a narrow type."""
     if isinstance(value, Op) and value.name == "cast" and value.dtype.is_narrow:
         return value.args[0]
     return value

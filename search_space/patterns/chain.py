@@ -135,7 +135,7 @@ class Chain:
         return [span for span in spans if span is not None]
 
     def line_buffer_rows(self, number: int, spans: Sequence[Span]) -> Extents:
-        """Return the rows of a link's line buffer, where each block adds those that the one before did not need."""
+        """The rows of a link's line buffer, where each block adds those that the one before did not need."""
         maker = spans[number]
         size = np.maximum(maker.overlap, maker.stride)
         for dependence in self.dependences:
@@ -214,12 +214,12 @@ def _match_padding(fused_stage: FusedStage) -> tuple[Load, Padding] | None:
 
 
 def _inside_index(axis: str, inside: IndexRange) -> Expr:
-    """Return the index of the elements along a padded axis."""
+    """The index of the elements along a padded axis."""
     return Var(axis) + -inside.start if inside.extent > 1 else const(0)
 
 
 def _copy_stage(fused_stage: FusedStage, source: Load, padding: Padding) -> FusedStage:
-    """Return the copy of a padded tensor's source to its place inside of the padding."""
+    """The copy of a padded tensor's source to its place inside of the padding."""
     names = [at.name for at in fused_stage.index if isinstance(at, Var)]
     axes = tuple(Axis(name, inside.extent) for name, inside in zip(names, padding.inside, strict=True))
     stage = Stage(fused_stage.output, axes, Load(source.tensor, tuple(map(Var, names)), source.dtype))
@@ -228,7 +228,7 @@ def _copy_stage(fused_stage: FusedStage, source: Load, padding: Padding) -> Fuse
 
 
 def _shift(fused_stage: FusedStage, output: str, padding: Padding) -> FusedStage | None:
-    """Return a fused stage that writes inside of padding, without elements that are cut off; None if it can't."""
+    """A fused stage that writes inside of padding, without elements that are cut off; None if it can't."""
     extents = {a.name: a.extent for a in fused_stage.stage.axes}
     for at, inside in zip(fused_stage.index, padding.inside, strict=True):
         if isinstance(at, Var):
@@ -306,7 +306,7 @@ def _follow(fused_stage: FusedStage, axis: str, load: Load, maker: FusedStage) -
 def _dependence(
     fused_stage: FusedStage, ends: tuple[int, int], axis: str, form: Linear, front: int
 ) -> Dependence | None:
-    """Return the dependence of a read; None if it moves with other axes than the one followed and reductions.
+    """The dependence of a read; None if it moves with other axes than the one followed and reductions.
 
     `front` rows of padding come before what the reader makes.
     """

@@ -29,12 +29,12 @@ class FusedStage:
 
     @staticmethod
     def of(stage: Stage, index: tuple[Expr, ...] | None = None) -> FusedStage:
-        """Return a stage alone, without an epilogue, that is written at an index, or as the stage says."""
+        """A stage alone, without an epilogue, that is written at an index, or as the stage says."""
         result = Load(stage.output, stage.index, stage.body.dtype)
         return FusedStage(stage, stage.output, stage.index if index is None else index, result)
 
     def rename_axes(self, names: Mapping[str, str]) -> FusedStage:
-        """Return the fused stage with some axes renamed."""
+        """The fused stage with some axes renamed."""
         fresh = {old: Var(new) for old, new in names.items()}
         stage = replace(
             self.stage,
@@ -56,7 +56,7 @@ class FusedStage:
         return isinstance(node, Load) and node.tensor == self.stage.output
 
     def apply_epilogue(self, value: Expr) -> Expr:
-        """Return `epilogue` with this value as the one just computed."""
+        """`epilogue` with this value as the one just computed."""
         return transform(self.epilogue, lambda node: value if self.is_result(node) else node)
 
 
@@ -92,7 +92,7 @@ def _host(task: Task, position: int, fused_stages: list[FusedStage]) -> int | No
 
 
 def _axis_map(fused_stage: FusedStage, stage: Stage) -> Mapping[str, Expr] | None:
-    """Return stage axis -> axis of the fused stage, if the stage reads its output at the same element only."""
+    """Stage axis -> axis of the fused stage, if the stage reads its output at the same element only."""
     reads = [x for x in loads(stage.body) if x.tensor == fused_stage.output]
     if not reads:
         return None

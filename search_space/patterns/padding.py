@@ -28,7 +28,7 @@ class Interior:
     element: Expr  # over the axes
 
     def at(self, index: Sequence[Expr]) -> Expr:
-        """Return the element at an index."""
+        """The element at an index."""
         return substitute(self.element, dict(zip(self.axes, index, strict=True)))
 
 
@@ -54,7 +54,7 @@ def match_padding(fused_stage: FusedStage, border: Number | None) -> Interior | 
 
 
 def find_source(task: Task, fused_stages: Sequence[FusedStage], read: Load, border: Number | None) -> Interior | None:
-    """Return the interior of the fused stage that only this load reads; None if there is none."""
+    """The interior of the fused stage that only this load reads; None if there is none."""
     makers = [p for p in fused_stages if p.output == read.tensor]
     readers = [x for p in fused_stages for x in p.reads if x.tensor == read.tensor]
     if len(makers) != 1 or len(readers) != 1 or any(t.name == read.tensor for t in task.outputs):
@@ -63,7 +63,7 @@ def find_source(task: Task, fused_stages: Sequence[FusedStage], read: Load, bord
 
 
 def _strip_border(value: Expr, border: Number) -> tuple[Expr, list[Expr]]:
-    """Return a value without the border, and the conditions under which it is not the border."""
+    """A value without the border, and the conditions under which it is not the border."""
     conditions: list[Expr] = []
     while True:
         match value:
@@ -75,7 +75,7 @@ def _strip_border(value: Expr, border: Number) -> tuple[Expr, list[Expr]]:
 
 
 def _strip_clamps(element: Expr, inside: Ranges) -> Expr:
-    """Return the element with indices that are linear inside of the ranges."""
+    """The element with indices that are linear inside of the ranges."""
 
     def plain(at: Expr) -> Expr:
         line = linear(simplify(at, inside))

@@ -107,7 +107,7 @@ PREFETCH_BYTES = 8192
 
 
 def prefetch_rows(width: int) -> int:
-    """Return the prefetch distance in rows of a packed panel, `width` floats each."""
+    """The prefetch distance in rows of a packed panel, `width` floats each."""
     return -(-PREFETCH_BYTES // (4 * width))
 
 
@@ -121,7 +121,7 @@ def is_prefetch_worthwhile(target: Target) -> bool:
 
 
 def row_pitch(size: int) -> int:
-    """Return the pitch of rows of `size` floats: an odd number of cache lines, so that neighbours share no set."""
+    """The pitch of rows of `size` floats: an odd number of cache lines, so that neighbours share no set."""
     lines = -(-size // LINE)
     return (lines + 1 - lines % 2) * LINE
 
@@ -209,7 +209,7 @@ def drop_padding(task: Task, product: Product) -> Product:
 
 
 def _copy_interior(interior: Interior, read: Load) -> tuple[Load, FusedStage]:
-    """Return the load of an operand copied without its padding, and the fused stage that copies it."""
+    """The load of an operand copied without its padding, and the fused stage that copies it."""
     axes = tuple(Axis(name, inside.extent) for name, inside in zip(interior.axes, interior.inside, strict=True))
     first = [inside.start for inside in interior.inside]
     stage = Stage(INTERIOR, axes, interior.at([Var(a.name) + low for a, low in zip(axes, first, strict=True)]))

@@ -69,7 +69,7 @@ def row_groups(task: Task, fused_stages: Sequence[FusedStage]) -> list[RowGroup]
 
 
 def _end_of_group(fused_stages: Sequence[FusedStage], start: int) -> int:
-    """Return the end of the longest possible group from `start`: as many rows, and no tensor written twice.
+    """The end of the longest possible group from `start`: as many rows, and no tensor written twice.
 
     So the parts of a Concat of hundreds of tensors are looked at once each.
     """
@@ -84,7 +84,7 @@ def _end_of_group(fused_stages: Sequence[FusedStage], start: int) -> int:
 
 
 def row_group(task: Task, fused_stages: Sequence[FusedStage], start: int, stop: int) -> RowGroup | None:
-    """Return fused stages `start` .. `stop` - 1 as one group, if they can be; one alone has no rows."""
+    """Fused stages `start` .. `stop` - 1 as one group, None if they can't be one; one alone has no rows."""
     inside = list(fused_stages[start:stop])
     if len(inside) == 1:
         return RowGroup((inside[0],))
@@ -250,7 +250,7 @@ class RowPlan:
         return not free_vars(*remainders) and all(load.tensor == known for load in loads(*remainders))
 
     def output_host(self, name: str) -> FusedStage | None:
-        """Return the fused stage whose output may store a step's values until it reads them, if there is one.
+        """The fused stage whose output may store a step's values until it reads them, if there is one.
 
         It alone reads what is handed on, in the place that it writes; and from then on nothing else is read along a
         row, as the output may be the memory of an input. Vectors of rows that are not whole ones lie across two lines
@@ -345,7 +345,7 @@ def _plan(group: RowGroup, lanes: int) -> RowPlan | None:
 
 
 def _level(fused_stage: FusedStage, before: list[RowStep]) -> int:
-    """Return the pass of a fused stage: after those whose folds it needs for each column."""
+    """The pass of a fused stage: after those whose folds it needs for each column."""
     steps = {s.fused_stage.output: s for s in before}
     makers = [steps[x.tensor] for x in fused_stage.reads if x.tensor in steps]
     along = any(axis.name == COLUMN for axis in (*fused_stage.stage.axes, *fused_stage.stage.reduce))

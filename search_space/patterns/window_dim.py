@@ -47,7 +47,7 @@ class WindowDim:
         return f"{self.dimension}{AT}"
 
     def offset(self, place: int, tap: int) -> int:
-        """Return the position of a window's tap."""
+        """The position of a window's tap."""
         return place * self.stride + tap * self.dilation + self.start
 
     def guard(self, position: Expr, least: int, most: int) -> Expr:

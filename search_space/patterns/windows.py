@@ -137,7 +137,7 @@ class InputRow:
 
     @staticmethod
     def all(windows: Windows, height: int) -> list[InputRow]:
-        """Return the input rows under a tile of so many rows."""
+        """The input rows under a tile of so many rows."""
         offsets = tap_uses(windows.rows, [range(windows.rows.taps)] * height)
         return [
             InputRow(taps, offset, tuple(places))
@@ -146,7 +146,7 @@ class InputRow:
         ]
 
     def locate(self, windows: Windows, height: int, others: Sequence[Expr], row: Expr) -> tuple[dict[str, Expr], Expr]:
-        """Return its position along each dimension but the columns, and whether it is no padding.
+        """Its position along each dimension but the columns, and whether it is no padding.
 
         The tile has so many rows; `others` and `row` are its first indices.
         """
@@ -163,7 +163,7 @@ class InputRow:
 
 
 def tap_uses(dim: WindowDim, taps: Sequence[Iterable[int]]) -> dict[int, list[tuple[int, int]]]:
-    """Return the positions that a tile reads along a dimension, each with its windows and taps.
+    """The positions that a tile reads along a dimension, each with its windows and taps.
 
     `taps`: those to read of each window of the tile.
     """
@@ -255,7 +255,7 @@ def _match(
 
 
 def _single_fold(task: Task, dtypes: frozenset[DType]) -> tuple[list[FusedStage], int] | None:
-    """Return the fused stages of a task, and the number of the one that folds elements of these types.
+    """The fused stages of a task, and the number of the one that folds elements of these types.
 
     They are folded in float32; bytes alone, of which `dtypes` may have some, in int32. None unless most of the work is
     there.
@@ -271,7 +271,7 @@ def _single_fold(task: Task, dtypes: frozenset[DType]) -> tuple[list[FusedStage]
 
 
 def with_element(surroundings: Expr, element: Expr) -> Expr:
-    """Return the body of a fold for an element."""
+    """The body of a fold for an element."""
     if is_element(surroundings):
         return element
     if _is_only_child(surroundings):
@@ -299,7 +299,7 @@ def _is_only_child(node: Expr) -> bool:
 
 
 def _split_epilogue(fused_stage: FusedStage, channels: str) -> list[FusedStage]:
-    """Return the fused stage; split into fold and epilogue where neighbouring channels don't stay neighbours."""
+    """The fused stage; split into fold and epilogue where neighbouring channels don't stay neighbours."""
     if all(_is_along(index, channels) for index in (fused_stage.index, *(x.index for x in fused_stage.reads))):
         return [fused_stage]
     after = Stage(fused_stage.output, fused_stage.stage.axes, fused_stage.epilogue, index=fused_stage.index)
@@ -314,7 +314,7 @@ def _is_along(index: Sequence[Expr], axis: str) -> bool:
 def _absorb_padding(
     task: Task, fused_stages: Sequence[FusedStage], main: int, read: Load, places: Sequence[Expr], along: str
 ) -> tuple[tuple[FusedStage, ...], Expr, tuple[IndexRange, ...]]:
-    """Return the phases before, the element at `places`, and the positions inside, along each dimension.
+    """The phases before, the element at `places`, and the positions inside, along each dimension.
 
     An index is a position, a variable that ends in AT, or the number or the axis that `read` has in that dimension.
     Where a fused stage before makes the padding, and nothing else needs its result, it is no phase any more, unless
@@ -341,7 +341,7 @@ def _is_inside(place: Expr, inside: IndexRange, whole: IndexRange) -> bool:
 
 
 def _neutral_value(fused_stage: FusedStage, read: Load) -> float | None:
-    """Return the element that leaves the fold unchanged; None if none is known."""
+    """The element that leaves the fold unchanged; None if none is known."""
     stage = fused_stage.stage
     if narrow_source(stage.body) == read:
         return identity(stage.combiner, read.dtype)

@@ -85,7 +85,7 @@ def along_rows(name: str) -> Task:
 
 
 def local_buffers(stmt: Stmt) -> Iterator[Buffer]:
-    """Return the buffers on the stack of a chunk."""
+    """The buffers on the stack of a chunk."""
     match stmt:
         case Alloc(buffer, body):
             if buffer.scope is Scope.SHARED:

@@ -382,7 +382,7 @@ def test_what_is_left_after_whole_waves_is_shared(case):
 
 @pytest.mark.parametrize(("sms", "is_legal"), [(7, True), (6, True), (8, False), (9, False), (5, False)])
 def test_only_a_rest_that_is_a_wave_at_most_after_others_is_shared(sms, is_legal):
-    """Return a kernel of eight tiles, by two blocks each."""
+    """A kernel of eight tiles, by two blocks each."""
     name, text, sizes, numbers, _ = TAILS["odd"]
     [task] = tasks_of(text, sizes)
     space = sketch(name).space(task, Target.of_gpu(replace(KNOWN["sm_90a"], sms=sms)))
@@ -406,7 +406,7 @@ SPLIT_TILE = {
 
 
 def split_kernel(lies, sizes, numbers):
-    """Return the error of a float32 product on tensor cores, and its task."""
+    """The error of a float32 product on tensor cores, and its task."""
     [task] = tasks_of(PRODUCTS[lies].removeprefix("float16: "), sizes)
     return task, lower_default("warp_tiles", task, SPLIT_TILE | numbers)
 

@@ -114,7 +114,7 @@ class ChainBlocks:
         return first, int(span.end) - first
 
     def _warm_up(self, number: int) -> Stmt:
-        """Return the rows that are computed before the first block of a chunk."""
+        """The rows that are computed before the first block of a chunk."""
         span = self.spans[number]
         return self._rows(number, int(span.first), int(span.overlap)) if span.overlap > 0 else Block(())
 
@@ -126,12 +126,12 @@ class ChainBlocks:
         return Buffer(link.tensor.name, shape, link.tensor.dtype, Scope.SHARED)
 
     def _buffer_rows(self, number: int) -> int:
-        """Return the rows of a link's buffer."""
+        """The rows of a link's buffer."""
         span = self.spans[number]
         return int(self.chain.line_buffer_rows(number, self.spans)) if self.is_sliding else int(span.end - span.first)
 
     def _buffer_row(self, number: int, row: Expr) -> Expr:
-        """Return the index of a row in the buffer of its link."""
+        """The index of a row in the buffer of its link."""
         span = self.spans[number]
         if self.is_sliding and span.overlap > 0:
             size = self._buffer_rows(number)
@@ -199,7 +199,7 @@ class ChainBlocks:
         return Block((For("filled", count, fill), loops))
 
     def _cut(self, number: int, start: Expr, count: int) -> FusedStage:
-        """Return a link for `count` rows from `start` on, without the outer axes, between local buffers."""
+        """A link for `count` rows from `start` on, without the outer axes, between local buffers."""
         fused_stage = self.products[number].fused_stage if number in self.products else self.links[number].fused_stage
         return self._part_of(fused_stage, start, count)
 
@@ -253,7 +253,7 @@ class ChainBlocks:
         return lower(nest)
 
     def _panel(self, number: int) -> Product:
-        """Return a product with its panel in place, packed, or copied for each chunk."""
+        """A product with its panel in place, packed, or copied for each chunk."""
         product = self.plan.product(number)
         width = min(
             self.values[f"vectors_{number}"] * self.lanes, -(-self.plan.width(number) // self.lanes) * self.lanes
@@ -316,7 +316,7 @@ def _simplify(place: Expr) -> Expr:
 
 
 def _is_inside(row: Expr, low: int, high: int, rows: int) -> Expr:
-    """Return the condition that a row of low .. high - 1 is one of `rows`."""
+    """The condition that a row of low .. high - 1 is one of `rows`."""
     test: Expr = const(True)
     if low < 0:
         test = op("le", const(0), row)

@@ -137,7 +137,7 @@ class PlaneWeights:
         return Alloc(registers, Block((*steps, body)))
 
     def _at(self, taps: tuple[int, int]) -> Expr:
-        """Return the folded value at a tap of the windows; an `element_of` its type stands for the element."""
+        """The folded value at a tap of the windows; an `element_of` its type stands for the element."""
 
         def visit(node: Expr) -> Expr:
             number = self.numbers.get((node, taps)) if isinstance(node, Load) else None
@@ -199,7 +199,7 @@ class ColumnStrip:
         return None if count == self.lanes else count
 
     def epilogue(self, row: Expr, number: int) -> Expr:
-        """Return the epilogue of a vector of windows in a row, over an `element_of` its type."""
+        """The epilogue of a vector of windows in a row, over an `element_of` its type."""
         if self.is_moving:
             return self._epilogue_at(row, number)
         if self._epilogue is None:

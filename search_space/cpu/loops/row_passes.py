@@ -100,7 +100,7 @@ class RowPasses:
         return not self.plan.is_live(name) or (self.single and self.group == 1)
 
     def _pass(self, level: int) -> Iterator[Stmt]:
-        """Return one pass along each row, then the steps with one value a row."""
+        """One pass along each row, then the steps with one value a row."""
         steps = [s for s in self.plan.steps if s.level == level]
         along = [s for s in steps if s.is_map or s.is_fold]
         if along:
@@ -194,13 +194,13 @@ class RowPasses:
         return Store(place.tensor, place.index, value, place.count)
 
     def _index(self, name: str, at: _VectorPlace) -> tuple[Expr, ...]:
-        """Return the index of a vector of a map in local memory."""
+        """The index of a vector of a map in local memory."""
         if self._is_in_registers(name):
             return (const(0), *self._slot(at.vector))
         return (Var(LINE), Ramp(at.base, self.lanes))
 
     def _place(self, fused_stage: FusedStage, at: _VectorPlace) -> Load:
-        """Return a vector of a fused stage's output."""
+        """A vector of a fused stage's output."""
         index = tuple(vectorize(e, COLUMN, at.base, self.lanes) for e in fused_stage.index)
         return Load(fused_stage.output, index, fused_stage.epilogue.dtype, at.count)
 

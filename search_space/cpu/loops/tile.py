@@ -144,7 +144,7 @@ class Tile:
                 yield Store(place.tensor, at, value, across.count)
 
     def _reduction(self, axes: Sequence[Axis], spans: Mapping[str, tuple[int, int]]) -> Stmt:
-        """Return the loops over reduction axes. `spans` are the indices of the tile that edges leave."""
+        """The loops over reduction axes. `spans` are the indices of the tile that edges leave."""
         if not axes:
             return self._folds(spans)
         axis, *rest = axes
@@ -277,7 +277,7 @@ class Tile:
         return Block(tuple(write(self._vectorize(value, part), part) for part in parts))
 
     def _hoists(self, value: Expr) -> Hoists:
-        """Return the loads to hoist out of loops of the tile."""
+        """The loads to hoist out of loops of the tile."""
         hoists: Hoists = {}
         nested = {x for outer in loads(value) for x in loads(*outer.index)}
         for load in loads(value):
@@ -438,7 +438,7 @@ def transpose(rows: Sequence[Expr]) -> list[Expr]:
 
 
 def unrolled_loop(var: str, extent: int, copies: int, body: Stmt) -> Stmt:
-    """Return a loop with `copies` bodies in a row, and the rest after it."""
+    """A loop with `copies` bodies in a row, and the rest after it."""
     if copies >= extent:
         return For(var, extent, body, LoopKind.UNROLL)
     if copies == 1:

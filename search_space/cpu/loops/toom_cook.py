@@ -47,7 +47,7 @@ def transforms(m: int, r: int, stride: int = 1) -> Transforms:
 
 
 def _spread(row: Sequence[float], first: int, step: int, count: int) -> tuple[float, ...]:
-    """Return a row of `count` with the values of another at every `step`-th index, and 0 elsewhere."""
+    """A row of `count` with the values of another at every `step`-th index, and 0 elsewhere."""
     spread = [0.0] * count
     spread[first::step] = row
     return tuple(spread)
@@ -116,7 +116,7 @@ def _is_mirror(row: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _halves(row: Sequence[float], other: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the entries that a row has in common with its mirror, and those of opposite sign."""
+    """The entries that a row has in common with its mirror, and those of opposite sign."""
     pairs = list(zip(row, other, strict=True))
     return [a if a == b else 0.0 for a, b in pairs], [a if a == -b else 0.0 for a, b in pairs]
 

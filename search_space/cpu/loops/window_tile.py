@@ -146,7 +146,7 @@ class WindowTile:
         return steps
 
     def _make_term(self, taps: tuple[int, ...], number: int) -> Expr:
-        """Return the folded value at some taps, over an `element_of` its type."""
+        """The folded value at some taps, over an `element_of` its type."""
         along = (*self.windows.outer_dims, self.windows.rows, self.windows.columns)
         values = {d.tap: const(tap) for d, tap in zip(along, taps, strict=True)}
         return self._vectorize(substitute(self.surroundings, values), number)
@@ -159,7 +159,7 @@ class WindowTile:
         return Store(ACC, slot.index, fold_element(self.stage.combiner, slot, surroundings, element))
 
     def _places(self, row: int, column: int) -> dict[str, Expr]:
-        """Return the indices of one window, by axes of the output."""
+        """The indices of one window, by axes of the output."""
         others = {d.axis: at for d, at in zip(self.windows.outer_dims, self.others, strict=True)}
         return {**others, self.windows.rows.axis: self.row + row, self.windows.columns.axis: self.column + column}
 
@@ -177,7 +177,7 @@ class WindowTile:
         return Store(fused_stage.output, index, epilogue, self.vectors[number].count)
 
     def _epilogue(self, places: Mapping[str, Expr], number: int) -> Expr:
-        """Return the vectorised epilogue of a window; cached where it is the same for all windows."""
+        """The vectorised epilogue of a window; cached where it is the same for all windows."""
         if self.is_moving:
             return self._vectorize(simplify(substitute(self.epilogue_of_element, places), self.ranges), number)
         if number not in self.epilogues:
@@ -185,7 +185,7 @@ class WindowTile:
         return self.epilogues[number]
 
     def _result(self, row: int, column: int, number: int) -> Expr:
-        """Return one vector of folded windows."""
+        """One vector of folded windows."""
         if not self.windows.is_plain:
             return self.slots[row, column, number]
         value: Expr | None = None

@@ -130,11 +130,11 @@ class WinogradSteps:
         return self._vectors("vector", plan.channels, vector)
 
     def _half(self, i: Expr, j: Expr) -> tuple[Expr, ...]:
-        """Return the index of a vector that is transformed along its column alone."""
+        """The index of a vector that is transformed along its column alone."""
         return i, j, Ramp(const(0), self.plan.lanes)
 
     def _element(self, origin: Mapping[str, Expr], at: tuple[Expr, Expr], base: Expr, count: int | None) -> Expr:
-        """Return a vector of the input, at an index of the tile that begins at `origin`.
+        """A vector of the input, at an index of the tile that begins at `origin`.
 
         Indices beyond the last output's window are clamped to its edge: their results are not used.
         """
@@ -290,11 +290,11 @@ class WinogradPlan:
         return saved > transforms_ops and self.tiles * window >= TILES_PER_GROWTH * self.elements
 
     def local_bytes(self, tiles: Any, vectors: Any) -> Any:
-        """Return the bytes of a chunk of tiles: transformed inputs, and sums of one panel. Takes arrays too."""
+        """The bytes of a chunk of tiles: transformed inputs, and sums of one panel. Takes arrays too."""
         return 4 * self.elements * tiles * (self.channels + vectors * self.lanes)
 
     def origin(self, tile: Expr) -> dict[str, Expr]:
-        """Return the first index of a tile along all axes of the output but the channels."""
+        """The first index of a tile along all axes of the output but the channels."""
         convolution = self.convolution
         steps = [*((a.name, 1) for a in convolution.outer), *((axis, self.m) for axis, _ in convolution.window_axes)]
         numbers = unravel(tile, convolution.grid(self.m))

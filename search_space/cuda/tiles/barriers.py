@@ -49,7 +49,7 @@ class StageBarriers:
         return unroll(body, s=self.count)
 
     def full(self, number: Expr) -> Load:
-        """Return the barrier that counts the bytes of stage `number`."""
+        """The barrier that counts the bytes of stage `number`."""
         return Load(self._full, (number % self.count,), DType.I64)
 
     def fill(self, number: Expr) -> Stmt:

@@ -44,7 +44,7 @@ def match_tensor_product(task: Task) -> Product | None:
 
 
 def shapes(task: Task, product: Product) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes of the tensors that are read, by name."""
+    """The shapes of the tensors that are read, by name."""
     return {load.tensor: task.tensor(load.tensor).shape for load in (product.panel, product.broadcast)}
 
 
@@ -59,7 +59,7 @@ def copy_registers(product: Product, wide: tuple[int, int], columns: Columns, th
 
 
 def smem_bytes(product: Product, columns: Columns) -> Sizes:
-    """Return the shared memory of all stages of both operands."""
+    """The shared memory of all stages of both operands."""
     rows, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
     return product.panel.dtype.size_bytes * columns["stages"] * depth * (rows + across)
 
@@ -71,7 +71,7 @@ def may_group(product: Product, columns: Columns) -> NDArray[np.bool_]:
 
 
 def widths(task: Task, product: Product) -> tuple[int, int]:
-    """Return how many elements of each operand are copied at once."""
+    """How many elements of each operand are copied at once."""
     left, right = operands(product)
     read = shapes(task, product)
     return width(left, read), width(right, read)
@@ -123,7 +123,7 @@ class BlockTile:
         return self.tiles.rounds(self.depth)
 
     def lower(self, registers: tuple[Buffer, ...], body: Callable[[Copies, TilePlace], Stmt]) -> Stmt:
-        """Return the launch, from the registers of a thread and its statements."""
+        """The launch, from the registers of a thread and its statements."""
 
         def block(place: TilePlace) -> Stmt:
             copies = self._copies(place)
@@ -156,7 +156,7 @@ class BlockTile:
         multiply: Callable[[Expr], Stmt],
         between: tuple[Stmt, ...] = (),
     ) -> tuple[Stmt, ...]:
-        """Return all rounds, as `overlap_rounds` does."""
+        """All rounds, as `overlap_rounds` does."""
 
         def fill(step: Expr, stage: Expr) -> Stmt:
             return Block(tuple(copy.fill(step, stage) for copy in copies))
@@ -173,7 +173,7 @@ def overlap_rounds(
     multiply: Callable[[Expr], Stmt],
     between: tuple[Stmt, ...] = (),
 ) -> tuple[Stmt, ...]:
-    """Return rounds from number `begin` on, of which each is filled `prefetch` rounds before it is multiplied.
+    """Rounds from number `begin` on, of which each is filled `prefetch` rounds before it is multiplied.
 
     A copy overwrites the stage of `stages - prefetch` rounds ago, which all threads have read at the barrier, that
     `between` precedes.
@@ -195,7 +195,7 @@ def overlap_rounds(
 
 @lru_cache(maxsize=256)
 def pack_along_depth(task: Task) -> tuple[Task, Mapping[str, Packing]]:
-    """Return the task with constants of a byte product contiguous along its reduction, and their packings.
+    """The task with constants of a byte product contiguous along its reduction, and their packings.
 
     No instruction turns bytes on their way from shared memory into registers.
     """
@@ -213,7 +213,7 @@ def pack_along_depth(task: Task) -> tuple[Task, Mapping[str, Packing]]:
 
 
 def _depth_last(operand: ProductOperand) -> tuple[int, ...]:
-    """Return the order of an operand's dimensions with those of the reduction last."""
+    """The order of an operand's dimensions with those of the reduction last."""
     depth = [axis.name for axis in operand.depth]
     inner = {at.name: d for d, at in enumerate(operand.load.index) if isinstance(at, Var) and at.name in depth}
     last = tuple(inner[name] for name in depth)
@@ -221,7 +221,7 @@ def _depth_last(operand: ProductOperand) -> tuple[int, ...]:
 
 
 def _reorder(task: Task, name: str, order: tuple[int, ...]) -> Task:
-    """Return the task with the dimensions of a tensor in another order."""
+    """The task with the dimensions of a tensor in another order."""
 
     def visit(node: Expr) -> Expr:
         if isinstance(node, Load) and node.tensor == name:

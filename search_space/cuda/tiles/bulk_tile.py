@@ -79,7 +79,7 @@ class BulkTile:
 
     @staticmethod
     def of(name: str, product: Product, packing: Packing, tile: Expr, columns: int, depth: int) -> BulkTile:
-        """Return the tile of a product's right operand, by its packing."""
+        """The tile of a product's right operand, by its packing."""
         panel, axes = product.panel, len(Sides.of(product).depth)
         *outer, _ = packing.shape
         outside = len(outer) - 1 - axes
@@ -95,7 +95,7 @@ class BulkTile:
         return self.size * self.dtype.size_bytes
 
     def buffers(self, stages: int) -> tuple[Buffer, ...]:
-        """Return the buffers in shared memory: a tile and a barrier for each stage."""
+        """The buffers in shared memory: a tile and a barrier for each stage."""
         operand = Buffer(self.name, (stages, self.size), self.dtype, Scope.SHARED)
         return operand, Buffer(self._barriers, (stages,), DType.I64, Scope.SHARED)
 
@@ -129,7 +129,7 @@ class BulkTile:
     layout = PACKED
 
     def chunk(self, stage: Expr, part: Expr, k: Expr) -> Load:
-        """Return what `SharedMatrix.chunk` does."""
+        """See `SharedMatrix.chunk`."""
         size = chunk(self.dtype)
         row, number = chunk_of(PACKED, Var(THREAD) % GROUP)
         place = ((k * 2 + number) * self.columns + part * PANEL + row) * size

@@ -42,7 +42,7 @@ def output_order(fused_stage: FusedStage) -> tuple[Axis, ...]:
 
 
 def vectorize_at(value: Expr, at: Mapping[str, Expr], last: str, wide: int) -> Expr:
-    """Return a value at the indices `at`, and at `wide` neighbours along the axis `last`, as a vector."""
+    """A value at the indices `at`, and at `wide` neighbours along the axis `last`, as a vector."""
     if wide == 1:
         return substitute(value, at)
     rest = {name: place for name, place in at.items() if name != last}
@@ -50,7 +50,7 @@ def vectorize_at(value: Expr, at: Mapping[str, Expr], last: str, wide: int) -> E
 
 
 def launch(body: Callable[[Expr], Stmt], total: int, threads: int) -> Stmt:
-    """Return a launch of `total` threads, each with a number, in blocks of `threads`; the last may have spare ones."""
+    """A launch of `total` threads, each with a number, in blocks of `threads`; the last may have spare ones."""
     number = Var("block") * threads + Var("thread")
     blocks, stmt = -(-total // threads), body(number)
     if blocks * threads > total:
@@ -78,7 +78,7 @@ class Elements:
         return prod(axis.extent for axis in self.axes) // self.vector
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         return launch(lambda n: self._thread(axis_indices(self.axes, n, self.vector)), self.total, self.threads)
 
     def _thread(self, at: Mapping[str, Expr]) -> Stmt:
@@ -97,7 +97,7 @@ class Elements:
         return Alloc(sums, Block((start, self._reduce(stage.reduce, fold), self._write(result, at))))
 
     def _vectorize(self, value: Expr, at: Mapping[str, Expr]) -> Expr:
-        """Return a value at the neighbours that a thread computes, as a vector."""
+        """A value at the neighbours that a thread computes, as a vector."""
         return vectorize_at(value, at, self.axes[-1].name, self.vector) if at else value
 
     def _reduce(self, reduce: Sequence[Axis], body: Stmt) -> Stmt:

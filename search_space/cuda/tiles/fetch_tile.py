@@ -45,7 +45,7 @@ class BoxView:
 
     @staticmethod
     def of(operand: ProductOperand, shape: Sequence[int]) -> BoxView | None:
-        """Return the view of an operand in a tensor of a shape; None where the engine can't copy boxes of it."""
+        """The view of an operand in a tensor of a shape; None where the engine can't copy boxes of it."""
         sides: dict[str, BoxSide] = {}
         outside: list[tuple[Expr, int, int]] = []
         own = {axis.name: axis.extent for axis in (*operand.along, *operand.depth)}
@@ -83,7 +83,7 @@ class BoxView:
         return (self.along, self.depth) if self.operand.is_deep else (self.depth, self.along)
 
     def map(self, rows: int) -> TensorMap:
-        """Return the map of boxes of `rows` rows of 128 bytes, which ends where the operand does."""
+        """The map of boxes of `rows` rows of 128 bytes, which ends where the operand does."""
         dtype = self.operand.load.dtype
         box = (*[1] * len(self.outside), rows, ROW_BYTES // dtype.size_bytes)
         return TensorMap(
@@ -170,7 +170,7 @@ class FetchTile(SharedOperand):
     view: BoxView | PatchView
 
     def buffer(self, stages: int) -> Buffer:
-        """Return the buffer in shared memory, of all stages: rows with swizzled chunks."""
+        """The buffer in shared memory, of all stages: rows with swizzled chunks."""
         extent, depth = self.tile.extent, self.tile.block_depth
         shape = (extent, depth) if self.tile.operand.is_deep else (extent // PANEL, depth, PANEL)
         return Buffer(self.name, (stages, *shape), self.dtype, Scope.SHARED, fetch_swizzle(self.dtype))
@@ -232,7 +232,7 @@ class PatchView:
         return names[0] if len(names) == 1 else ""
 
     def map(self, rows: int) -> TensorMap:
-        """Return the map of boxes of `rows` pixels, those of a patch, by 128 bytes of channels."""
+        """The map of boxes of `rows` pixels, those of a patch, by 128 bytes of channels."""
         dtype, shape = self.load.dtype, self.shape
         extents = dict(zip((axis.name for axis in Sides.of(self.product).rows), self.patch, strict=True))
         *box, _ = (extents.get(self._row_of(at), 1) for at in self.load.index)

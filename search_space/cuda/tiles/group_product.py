@@ -48,7 +48,7 @@ class SharedMatrix(Protocol):
         """How the operand lies in shared memory: see `warpgroup.chunk_of`."""
 
     def chunk(self, stage: Expr, part: Expr, k: Expr) -> Load:
-        """Return the chunk that a thread names, of 64 indices along the operand, for product `k` of a round."""
+        """The chunk that a thread names, of 64 indices along the operand, for product `k` of a round."""
 
 
 def match_group_product(task: Task) -> Product | None:
@@ -71,7 +71,7 @@ def multiply_shared(
     *,
     is_first: bool = False,
 ) -> Stmt:
-    """Return product `k` of a round, of 64 rows by so many columns. Sums start at 0 if it is the first.
+    """Product `k` of a round, of 64 rows by so many columns. Sums start at 0 if it is the first.
 
     `left` is what a thread names or has of the left operand, which lies in that layout.
     """

@@ -163,7 +163,7 @@ class OnlineSoftmax:
         return unroll(narrow, j=self.block_places // COLUMNS * EACH // 2)
 
     def weights(self, j: Expr) -> Load:
-        """Return a thread's weights for one product, number `j`."""
+        """A thread's weights for one product, number `j`."""
         return Load(WEIGHTS, (ramp(j * (2 * EACH), 2 * EACH),), self.dtype)
 
     @property

@@ -60,7 +60,7 @@ def product_depth(dtype: DType) -> int:
 
 
 def shared_layout(is_deep: bool) -> str:
-    """Return the name of an operand's layout in shared memory, where it is copied as it is."""
+    """The name of an operand's layout in shared memory, where it is copied as it is."""
     return "k" if is_deep else "mn"
 
 
@@ -92,7 +92,7 @@ class SharedOperand:
         return shared_layout(self.tile.operand.is_deep)
 
     def chunk(self, stage: Expr, part: Expr, k: Expr) -> Load:
-        """Return what `SharedMatrix.chunk` does."""
+        """See `SharedMatrix.chunk`."""
         return self.at(*chunk_index(self.tile.operand.is_deep, stage, part, k, self.dtype))
 
     def at(self, *index: Expr) -> Load:
@@ -109,7 +109,7 @@ class SharedTile(SharedOperand):
     panel: int = 0  # elements of a row, if rows are cut into panels, which lie after each other; a power of two
 
     def buffers(self, stages: int) -> tuple[Buffer]:
-        """Return the buffer: rows of neighbours, swizzled so that what is read together is in different banks."""
+        """The buffer: rows of neighbours, swizzled so that what is read together is in different banks."""
         tile = self.tile
         rows, columns = (tile.extent, tile.block_depth) if tile.operand.is_deep else (tile.block_depth, tile.extent)
         dtype = tile.operand.load.dtype
@@ -118,7 +118,7 @@ class SharedTile(SharedOperand):
         return (Buffer(self.name, (stages, *shape), dtype, Scope.SHARED, _swizzle(shape[-1], dtype, read_width)),)
 
     def _place(self, stage: Expr, along: Expr, deep: Expr, wide: int) -> Load:
-        """Return neighbours in shared memory."""
+        """Neighbours in shared memory."""
         row, column = (along, deep) if self.tile.operand.is_deep else (deep, along)
         if not self.panel:
             return self.at(stage, row, ramp(column, wide))
@@ -171,7 +171,7 @@ class SharedTile(SharedOperand):
                 yield Store(to.tensor, (*to.index[:-1], const(matrix * count + n)), source)
 
     def _matrix(self, number: Expr, depth: int) -> tuple[Expr, Expr]:
-        """Return the first index of a fragment's matrix, along the operand and in depth."""
+        """The first index of a fragment's matrix, along the operand and in depth."""
         second, third = number % 2, number // 2
         return (second * 8, third * depth) if self.is_left else (third * 8, second * depth)
 
@@ -204,7 +204,7 @@ def width(operand: ProductOperand, shapes: Mapping[str, tuple[int, ...]]) -> int
 
 
 def _alignment(operand: Load, shape: tuple[int, ...], last: str) -> int:
-    """Return the greatest divisor of all flat indices that are read, without the axis `last`; 0 if all are 0."""
+    """The greatest divisor of all flat indices that are read, without the axis `last`; 0 if all are 0."""
     divisor = 0
     for d, at in enumerate(operand.index):
         linear, stride = form(at), prod(shape[d + 1 :])

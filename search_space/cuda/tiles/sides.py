@@ -66,17 +66,17 @@ class Sides:
         )
 
     def tile(self, rows: Sizes, columns: Sizes, depth: Sizes) -> Mapping[str, Size]:
-        """Return the extents along each axis of tiles of so many rows, columns and depth."""
+        """The extents along each axis of tiles of so many rows, columns and depth."""
         return flat_extents(self.rows, rows) | flat_extents(self.columns, columns) | flat_extents(self.depth, depth)
 
 
 def size(axes: Sequence[Axis]) -> int:
-    """Return the extent of flattened axes."""
+    """The extent of flattened axes."""
     return prod(axis.extent for axis in axes)
 
 
 def steps(axes: Sequence[Axis], step: Count) -> Count:
-    """Return the steps that cover flattened axes."""
+    """The steps that cover flattened axes."""
     return -(-size(axes) // step)
 
 
@@ -111,7 +111,7 @@ def fits_multiprocessor(target: Target, block: BlockShape) -> NDArray[np.bool_]:
 
 
 def tiling(product: Product, columns: Columns, inner: tuple[Sizes, Sizes, Sizes]) -> Tiling:
-    """Return the tiling of a product.
+    """The tiling of a product.
 
     The inner tile, of so many rows and columns and such depth; that of a round of a block; that of the block.
     """
@@ -157,7 +157,7 @@ def pick_default(
 def first_legal(
     choices: Sequence[Mapping[str, int]], legal: Callable[[Columns], NDArray[np.bool_]]
 ) -> Mapping[str, int]:
-    """Return the first of the choices that is legal, else the last."""
+    """The first of the choices that is legal, else the last."""
     return next((values for values in choices if legal(point_columns(values))[0]), choices[-1])
 
 
@@ -229,7 +229,7 @@ class ProductOperand:
 
 
 def operands(product: Product) -> tuple[ProductOperand, ProductOperand]:
-    """Return the left operand, with the rows, and the right one, with the columns."""
+    """The left operand, with the rows, and the right one, with the columns."""
     sides = Sides.of(product)
     return ProductOperand(product.broadcast, sides.rows, sides.depth), ProductOperand(
         product.panel, sides.columns, sides.depth
@@ -237,7 +237,7 @@ def operands(product: Product) -> tuple[ProductOperand, ProductOperand]:
 
 
 def accesses(extent: Count, block_depth: Count, wide: int, threads: Count) -> Count:
-    """Return a thread's accesses for `extent` by `block_depth` elements, `wide` neighbours at once."""
+    """A thread's accesses for `extent` by `block_depth` elements, `wide` neighbours at once."""
     return -(-extent * block_depth // (wide * threads))
 
 
@@ -272,7 +272,7 @@ class OperandTile:
         return number % across * wide, number // across
 
     def element(self, step: Expr, place: Expr, deep: Expr, wide: int) -> Expr:
-        """Return the `wide` neighbours at an index of the tile of a round."""
+        """The `wide` neighbours at an index of the tile of a round."""
         at = dict(self.batch)
         for axes, number in self._sides(step, place, deep):
             width = wide if axes[-1] == self.operand.last else 1

@@ -128,7 +128,7 @@ class SpecializedAttention:
     # Shared memory
 
     def _tiles(self, batch: Expr, row: Expr, place: Expr) -> tuple[FetchTile, FetchTile, FetchTile]:
-        """Return the tiles of queries, keys and values, one panel deep each."""
+        """The tiles of queries, keys and values, one panel deep each."""
         (queries, keys), (_, values) = operands(self.attention.scores), operands(self.attention.context)
         scores, mixed = (
             axis_indices(Sides.of(product).batch, batch) for product in (self.attention.scores, self.attention.context)
@@ -153,7 +153,7 @@ class SpecializedAttention:
         return queries, keys, values
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         queries, keys, values = self._tiles(const(0), const(0), const(0))
         operand_buffers = (
             values.buffer(self.stages * self._place_panels),
@@ -324,12 +324,12 @@ class SpecializedAttention:
 
 
 def _sums(name: str, columns: int) -> Load:
-    """Return all sums of a thread, of 64 rows by so many columns."""
+    """All sums of a thread, of 64 rows by so many columns."""
     return Load(name, (ramp(const(0), GROUP_ROWS * columns // GROUP),), DType.F32)
 
 
 def views(attention: Attention, shapes: Mapping[str, tuple[int, ...]]) -> tuple[BoxView, BoxView, BoxView] | None:
-    """Return the views of queries, keys and values; None where the engine can't copy boxes of one of them."""
+    """The views of queries, keys and values; None where the engine can't copy boxes of one of them."""
     (queries, keys), (_, values) = operands(attention.scores), operands(attention.context)
     q, k, v = (BoxView.of(operand, shapes[operand.load.tensor]) for operand in (queries, keys, values))
     return None if q is None or k is None or v is None else (q, k, v)

@@ -59,7 +59,7 @@ of 8. A multiprocessor has 65,536. One warpgroup has enough from the start.
 
 
 def group_registers(groups: Sizes) -> Sizes:
-    """Return the registers of a thread that multiplies, by the number of warpgroups that do."""
+    """The registers of a thread that multiplies, by the number of warpgroups that do."""
     most = {count: consumers or THREAD_REGISTERS for count, (consumers, _) in REGISTERS.items()}
     return np.asarray([most[count] for count in groups.tolist()])
 
@@ -85,7 +85,7 @@ class SpecializedBlocks:
     def lower(
         self, stages: Sequence[StageBarriers], operands: Iterable[Buffer], producer: Stmt, consumer: Stmt
     ) -> Stmt:
-        """Return the launch: `producer` is what the thread that fetches does for each tile."""
+        """The launch: `producer` is what the thread that fetches does for each tile."""
         first = GROUP * self.groups
         consumers, fetcher = REGISTERS[self.groups]
         fetching = If(op("eq", Var(THREAD), first), self.in_turns(producer))
@@ -122,7 +122,7 @@ class SpecializedTile:
         )
 
     def lower(self) -> Stmt:
-        """Return the loops of the launch."""
+        """The loops of the launch."""
         left, right = self._copies(self.tiles.place_of(const(0)))
         staging = (self._staging.buffer,) if self.is_staged else ()
         operands = (*staging, right.buffer(self.stages), left.buffer(self.stages))
@@ -196,15 +196,15 @@ class SpecializedTile:
         return allocate((product.fragments.buffer, *registers), self.blocks.in_turns(tile))
 
 
+def views(task: Task, product: Product) -> tuple[BoxView, BoxView] | None:
+    """The views of both operands; None where the engine can't copy boxes of one of them."""
+    left, right = (BoxView.of(operand, task.tensor(operand.load.tensor).shape) for operand in operands(product))
+    return None if left is None or right is None else (left, right)
+
+
 def patch_views(task: Task, product: Product) -> tuple[PatchView, BoxView] | None:
-    """The same where the rows of a tile are a patch of pixels."""
+    """What `views` gives, where the rows of a tile are a patch of pixels."""
     _, right = operands(product)
     patch = PatchView.of(product, task.tensor(product.broadcast.tensor).shape)
     view = BoxView.of(right, task.tensor(right.load.tensor).shape)
     return None if patch is None or view is None else (patch, view)
-
-
-def views(task: Task, product: Product) -> tuple[BoxView, BoxView] | None:
-    """Return the views of both operands; None where the engine can't copy boxes of one of them."""
-    left, right = (BoxView.of(operand, task.tensor(operand.load.tensor).shape) for operand in operands(product))
-    return None if left is None or right is None else (left, right)

@@ -102,7 +102,7 @@ class Tiles:
         return replace(self, splits=1, count=whole), replace(self, first=whole, count=rest)
 
     def rounds(self, depth: int) -> int:
-        """Return the rounds of a block, each of `depth` terms."""
+        """The rounds of a block, each of `depth` terms."""
         return steps(Sides.of(self.product).depth, depth) // self.splits
 
     @property
@@ -111,7 +111,7 @@ class Tiles:
         return Buffer(PARTS, (self.splits, self.count, self.rows, self.columns), self.product.dtype)
 
     def blocks(self, body: Callable[[TilePlace], Stmt]) -> Stmt:
-        """Return the launch: a block for each part of each tile."""
+        """The launch: a block for each part of each tile."""
         return For("block", self.total, body(self.place_of(Var("block"))), LoopKind.BLOCK)
 
     @property
@@ -120,7 +120,7 @@ class Tiles:
         return self.splits * self.count
 
     def place_of(self, number: Expr) -> TilePlace:
-        """Return the tile of part `number`, of `total`."""
+        """The tile of part `number`, of `total`."""
         return self._place(*unravel(number, (self.splits, self.count)))
 
     def _place(self, part: Expr, tile: Expr) -> TilePlace:
@@ -241,7 +241,7 @@ def kernel(
     packings: Mapping[str, Packing] = NOTHING,
     plain: Callable[[FusedStage], Stmt] = plain_launch,
 ) -> Kernel:
-    """Return the kernel of a product's tiles, with the launches before and after them, which `plain` writes.
+    """The kernel of a product's tiles, with the launches before and after them, which `plain` writes.
 
     `packings`: those of constants in another layout than the task's.
     """
