@@ -100,7 +100,7 @@ class SplitSketch(PatternSketch[Folds]):
         steps: list[Stmt] = []
         buffers: list[Buffer] = []
         for fused_stage, splits in stages:
-            parts = _parts(fused_stage, schedule["parts"])
+            parts = _parts(fused_stage.stage, schedule["parts"])
             if not splits:
                 steps.append(plain_phase(fused_stage, target))
             elif parts == 1:
@@ -114,8 +114,7 @@ class SplitSketch(PatternSketch[Folds]):
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from point.say_start("A fold of many elements to few, whose reduction the threads share.")
-        longest = max(point.stage.reduce, key=lambda axis: axis.extent)
-        parts = next(n for n in range(min(point.values["parts"], longest.extent), 0, -1) if longest.extent % n == 0)
+        longest, parts = _longest(point.stage), _parts(point.stage, point.values["parts"])
         if parts > 1:
             part = f"{longest.name} {digits(longest.extent // parts)} of {digits(longest.extent)}"
             yield f"A chunk folds {part}; a phase after folds what the {parts} come to."
@@ -129,9 +128,9 @@ def _longest(stage: Stage) -> Axis:
     return max(stage.reduce, key=lambda axis: axis.extent)
 
 
-def _parts(fused_stage: FusedStage, most: int) -> int:
-    """The largest number of parts, `most` at most, that a fused stage can be cut into evenly."""
-    extent = _longest(fused_stage.stage).extent if fused_stage.stage.reduce else 1
+def _parts(stage: Stage, most: int) -> int:
+    """The largest number of parts, `most` at most, that a stage can be cut into evenly."""
+    extent = _longest(stage).extent if stage.reduce else 1
     return next(n for n in range(min(most, extent), 0, -1) if extent % n == 0)
 
 
