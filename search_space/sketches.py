@@ -33,7 +33,7 @@ from .cuda.specialized_attention import SpecializedAttentionSketch
 from .cuda.specialized_tiles import SpecializedTilesSketch
 from .cuda.specialized_windows import SpecializedWindowsSketch
 from .cuda.thread_windows import ThreadWindowsSketch
-from .cuda.turned_tiles import TurnedTilesSketch
+from .cuda.transpose_tiles import TransposeTilesSketch
 from .cuda.unfolded_tiles import UnfoldedTilesSketch
 from .cuda.warp_tiles import WarpTilesSketch
 from .cuda.warpgroup_tiles import WarpgroupTilesSketch
@@ -76,7 +76,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         ProductTilesSketch(),
         ThreadWindowsSketch(),
         RowBlocksSketch(),
-        TurnedTilesSketch(),
+        TransposeTilesSketch(),
     ),  # for one product, fold over windows, pass over rows or change of order, on GPUs
     (GenericSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
 )

@@ -25,7 +25,7 @@ from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents, whole_extents
-from .tiles.elements import PLAIN_THREADS, Elements, output_order, plain_launch
+from .tiles.element_launch import PLAIN_THREADS, ElementLaunch, output_order, plain_launch
 
 VECTORS = (1, 2, 4, 8)
 """Neighbours of a thread: at most what one access writes."""
@@ -93,7 +93,7 @@ class ElementsSketch(PatternSketch[ElementsLayout]):
         )
 
     def write(self, task: Task, plan: ElementsLayout, schedule: Schedule, target: Target) -> Kernel:
-        main = Elements(plan.main, schedule["threads"], schedule["vector"], schedule["unroll"]).lower()
+        main = ElementLaunch(plan.main, schedule["threads"], schedule["vector"], schedule["unroll"]).lower()
         launches = tuple(main if fused_stage is plan.main else plain_launch(fused_stage) for fused_stage in plan.stages)
         return Kernel(params(task, {}), temporaries(task, plan.stages), Block(launches))
 

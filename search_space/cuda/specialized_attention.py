@@ -1,5 +1,5 @@
 """Specialized attention: two products and the softmax between them on Hopper, fetched by one warp and multiplied by
-others, in one launch (`tiles.specialized_attention`).
+others, in one launch (`tiles.specialized_attention_tile`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..space import BlockShape, Columns, Knob, Space, Tiling
 from .attention_tiles import attention_tiling, input_shapes, match_narrow_attention
 from .tiles.shared_tile import product_depth
 from .tiles.sides import Sides, first_legal, size
-from .tiles.specialized_attention import SpecializedAttention, views
+from .tiles.specialized_attention_tile import SpecializedAttentionTile, views
 from .tiles.specialized_tile import REGISTERS, group_registers
 
 OTHER_REGISTERS = 44
@@ -84,7 +84,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
 
     def write(self, task: Task, attention: Attention, schedule: Schedule, target: Target) -> Kernel:
         values = dict(schedule.values)
-        launch = SpecializedAttention.of(attention, input_shapes(task), values, target.threads).lower()
+        launch = SpecializedAttentionTile.of(attention, input_shapes(task), values, target.threads).lower()
         return Kernel(params(task, {}), (), Block((launch,)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:

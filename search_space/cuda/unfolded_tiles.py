@@ -8,29 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tunewright.codegen.expr.expr import Var
 from tunewright.codegen.instructions.warpgroup import ARCH, PANEL
-from tunewright.codegen.ir.ir import For, Kernel, LoopKind, Stmt, Store
+from tunewright.codegen.ir.ir import Kernel, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..axes import axis_indices, unravel
 from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage
 from ..patterns.product import Product
-from ..patterns.unfolding import PATCHES, UNIT_BYTES, Unfolding, unfold
+from ..patterns.unfolding import PATCHES, Unfolding, unfold
 from ..schedule import Schedule
 from ..space import Space
 from .specialized_tiles import SpecializedTilesSketch, describe_roles, is_offered
 from .specialized_windows import match_patches
 from .tiles.block_tile import match_tensor_product
-from .tiles.elements import plain_launch, vectorize_at
-from .tiles.sides import guard_extent, size
+from .tiles.element_launch import plain_launch
+from .tiles.patch_launch import lay_out_rows
 from .tiles.specialized_tile import SpecializedTile, views
 from .tiles.tiles import kernel
-
-THREADS = 128
-"""Threads of a block that lays out rows."""
 
 
 class UnfoldedTilesSketch(SpecializedTilesSketch):
@@ -81,23 +76,3 @@ def _match(task: Task) -> Unfolding | None:
 def _launch(fused_stage: FusedStage) -> Stmt:
     """A launch before or after the product: of rows that are laid out, or any other."""
     return lay_out_rows(fused_stage) if fused_stage.output == PATCHES else plain_launch(fused_stage)
-
-
-def lay_out_rows(patches: FusedStage) -> Stmt:
-    """The launch that fills a matrix of patches, a thread for 16 bytes of a row.
-
-    All threads of a block are at the same place of neighbouring rows: so where in the window that is, is computed once,
-    and neighbours read neighbours where channels come first.
-    """
-    stage = patches.stage
-    *rows, place = stage.axes
-    unit = UNIT_BYTES // stage.body.dtype.size_bytes
-    count = size(rows)
-    bands, units = -(-count // THREADS), place.extent // unit
-    band, column = unravel(Var("block"), (bands, units))
-    number = band * THREADS + Var("thread")
-    at = {**axis_indices(rows, number), place.name: column * unit}
-    index = tuple(vectorize_at(e, at, place.name, unit) for e in stage.index)
-    store = Store(PATCHES, index, vectorize_at(stage.body, at, place.name, unit))
-    threads = For("thread", THREADS, guard_extent(number, count, THREADS, store), LoopKind.THREAD)
-    return For("block", bands * units, threads, LoopKind.BLOCK)

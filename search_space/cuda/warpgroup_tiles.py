@@ -1,10 +1,5 @@
-"""Warpgroup tiles: one product of narrow floats or bytes on Hopper, multiplied from shared memory by four warps.
-
-What a round needs is in shared memory (`block_tile`), in rows of 128 bytes as the tensor cores take them:
-
-    warpgroup: sums += left x right    64 rows by all columns of the block, by `wgmma`, which goes on
-                                       while the next round is waited for
-    output = epilogue(sums)
+"""Warpgroup tiles: one product of narrow floats or bytes on Hopper, multiplied from shared memory by four warps
+(`tiles.warpgroup_tile`).
 
 Fused stages before and after the product are launches of their own.
 """
@@ -12,15 +7,12 @@ Fused stages before and after the product are launches of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.expr import Var, const
-from tunewright.codegen.instructions import warpgroup
 from tunewright.codegen.instructions.warpgroup import ARCH, GROUP, ROWS
-from tunewright.codegen.ir.ir import Block, Do, Kernel, Packing, Stmt
+from tunewright.codegen.ir.ir import Kernel, Stmt
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
@@ -30,11 +22,7 @@ from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, point_columns
-from .tiles.barriers import PHASE
 from .tiles.block_tile import (
-    ROUND,
-    BlockTile,
-    Copies,
     copy_registers,
     match_tensor_product,
     may_group,
@@ -42,11 +30,12 @@ from .tiles.block_tile import (
     smem_bytes,
     widths,
 )
-from .tiles.bulk_tile import BulkTile, bulk_packing, is_whole, may_bulk
-from .tiles.group_product import GroupProduct, group_tiling, match_group_product, round_depth
+from .tiles.bulk_tile import bulk_packing, is_whole, may_bulk
+from .tiles.group_product import group_tiling, match_group_product, round_depth
 from .tiles.shared_tile import product_depth
 from .tiles.sides import SPLITS, are_tiles_full, fits_multiprocessor, pick_default
-from .tiles.tiles import IN_TURN, SHARED, TAIL, TilePlace, Tiles, kernel, may_split
+from .tiles.tiles import IN_TURN, SHARED, TAIL, Tiles, kernel, may_split
+from .tiles.warpgroup_tile import WarpgroupTile
 
 OTHER_REGISTERS = 40
 """Registers of a thread for counts and indices, beside sums and addresses."""
@@ -157,57 +146,3 @@ def _legal(product: Product, wide: tuple[int, int], target: Target, columns: Col
     legal &= may_group(product, columns) & may_split(product, target, columns)
     legal &= (columns["bulk"] == 0) | is_whole(product, round_depth(product))
     return np.asarray(legal & are_tiles_full(product, columns, product_depth(product.panel.dtype)))
-
-
-@dataclass(frozen=True, slots=True)
-class WarpgroupTile:
-    """A product of operands of one narrow type, or of bytes, by the warpgroups of a block, one below the other.
-
-    A round is `warpgroup.ROW_BYTES` deep, and stages are 3 or more. Bytes lie along the reduction.
-    """
-
-    block: BlockTile  # in panels of `warpgroup.PANEL`
-    groups: int
-
-    @staticmethod
-    def of(task: Task, tiles: Tiles, values: Mapping[str, int], packing: Packing | None) -> WarpgroupTile:
-        """Take the numbers from the values of a schedule. `packing`: see `BlockTile`."""
-        groups = values["warpgroups"]
-        block = BlockTile.of(task, tiles, values, warpgroup.GROUP * groups, warpgroup.PANEL, packing)
-        return WarpgroupTile(block, groups)
-
-    @property
-    def product(self) -> GroupProduct:
-        """The products of a round."""
-        return GroupProduct.of(self.block.tiles, self.block.depth, self.groups)
-
-    def lower(self) -> Stmt:
-        """The loops of the launch."""
-        registers = (PHASE,) if self.block.packing else ()
-        return self.block.lower((self.product.fragments.buffer, *registers), self._body)
-
-    def _body(self, copies: Copies, place: TilePlace) -> Stmt:
-        """One round is multiplied while the next is waited for: the stage that is filled is that of two rounds ago."""
-        stages, (left, right), product = self.block.stages, copies, self.product
-        begin: tuple[Stmt, ...] = ()
-        await_round: tuple[Stmt, ...] = ()
-        if isinstance(right, BulkTile):
-            begin, await_round = (right.begin(stages),), right.await_round(Var(ROUND), stages)
-        rounds = self.block.sum_rounds(
-            copies,
-            place.part,
-            stages - 2,
-            lambda stage: product.begin(left, right, stage),
-            (*await_round, Do("wgmma.wait.1", (), ()), Do("fence.proxy.async", (), ())),
-        )
-        return Block(
-            (
-                *begin,
-                product.fragments.clear(),
-                product.hold(),
-                *rounds,
-                Do("wgmma.wait.0", (), ()),
-                product.hold(),
-                product.fragments.write(place, product.row, const(0)),
-            )
-        )

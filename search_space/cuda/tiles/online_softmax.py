@@ -27,7 +27,7 @@ from tunewright.codegen.ir.ir import Block, Buffer, Do, If, Scope, Stmt, Store
 
 from ...axes import axis_indices
 from ...patterns.attention import Attention
-from .elements import vectorize_at
+from .element_launch import vectorize_at
 from .reductions import warp_reduce
 from .shared_tile import COLUMNS, ROWS, THREAD, product_depth, unroll
 from .sides import Sides, guard_extent, size, store_epilogue

@@ -27,7 +27,7 @@ from ...patterns.fused_stage import FusedStage
 from ...patterns.product import Product
 from ...patterns.vector_axis import is_contiguous
 from ...space import BlockShape, Columns, Size, Tiling, flat_extents, point_columns
-from .elements import vectorize_at
+from .element_launch import vectorize_at
 
 Sizes = NDArray[np.int64]
 """A number for each point."""

@@ -30,7 +30,7 @@ from ...buffers import NOTHING, kernel_around
 from ...patterns.fused_stage import FusedStage
 from ...patterns.product import Product
 from ...space import Columns
-from .elements import PLAIN_THREADS, launch, plain_launch
+from .element_launch import PLAIN_THREADS, launch, plain_launch
 from .reductions import PARTS, combine_parts, part_width
 from .sides import NOTHING_KNOWN, Sides, guard_extent, row_loads, size, steps, store_epilogue, tile_count
 

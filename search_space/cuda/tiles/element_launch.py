@@ -1,4 +1,4 @@
-"""Elements: a fused stage as a launch in which each thread computes a few neighbours of the output.
+"""Element launch: a fused stage as a launch in which each thread computes a few neighbours of the output.
 
     block, thread                      number = block * threads + thread
       if number < total                where the last block has threads to spare
@@ -59,7 +59,7 @@ def launch(body: Callable[[Expr], Stmt], total: int, threads: int) -> Stmt:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class ElementLaunch:
     """A fused stage and the numbers of its launch. `vector` divides the extent of the last of `axes`."""
 
     fused_stage: FusedStage
@@ -129,4 +129,4 @@ class Elements:
 def plain_launch(fused_stage: FusedStage) -> Stmt:
     """A fused stage as a launch without a choice of its own."""
     count = prod(axis.extent for axis in fused_stage.stage.axes)
-    return Elements(fused_stage, min(PLAIN_THREADS, -(-count // WARP) * WARP), 1).lower()
+    return ElementLaunch(fused_stage, min(PLAIN_THREADS, -(-count // WARP) * WARP), 1).lower()

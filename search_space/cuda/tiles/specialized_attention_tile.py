@@ -58,7 +58,7 @@ TURN_REGISTER = Buffer("whose_turn", (1,), DType.I32, Scope.REGISTER)
 
 
 @dataclass(frozen=True, slots=True)
-class SpecializedAttention:
+class SpecializedAttentionTile:
     """Attention whose operands are of one narrow type, and the numbers of its launch."""
 
     attention: Attention
@@ -72,13 +72,13 @@ class SpecializedAttention:
     @staticmethod
     def of(
         attention: Attention, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, int], blocks: int
-    ) -> SpecializedAttention:
+    ) -> SpecializedAttentionTile:
         """Take the numbers from the values of a schedule, on so many multiprocessors."""
         groups, sides = values["warpgroups"], Sides.of(attention.scores)
         total = size(sides.batch) * steps(sides.rows, GROUP_ROWS * groups)
         boxes = views(attention, shapes)
         assert boxes is not None
-        return SpecializedAttention(
+        return SpecializedAttentionTile(
             attention,
             boxes,
             block_places=values["block_places"],
