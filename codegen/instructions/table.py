@@ -174,19 +174,25 @@ def _copy(size_bytes: int) -> Instruction:
     )
 
 
+def shuffle_name(mask: int, size_bytes: int) -> str:
+    """The instruction that brings a value, of 4 or 8 bytes, from the lane whose number differs in the mask's bits."""
+    return f"shfl{'64' if size_bytes == 8 else ''}.xor.{mask}"
+
+
 def _exchange_lanes(mask: int, values: Array) -> tuple[Array]:
     return (values[:, np.arange(WARP) ^ mask],)
 
 
-def _shuffle(mask: int) -> Instruction:
-    """Values of the lane whose number differs in the bits of the mask."""
+def _shuffle(mask: int, size_bytes: int) -> Instruction:
+    """Values, of 4 or 8 bytes, of the lane whose number differs in the bits of the mask."""
+    kind = "unsigned long long" if size_bytes == 8 else "unsigned"
     return Instruction(
-        f"shfl.xor.{mask}",
+        shuffle_name(mask, size_bytes),
         f"  d[0] = __shfl_xor_sync(0xffffffffu, a[0], {mask});\n",
         "9.7.9.6, shfl.sync",
-        outs=(in_registers(None, 4),),
-        ins=(in_registers(None, 4),),
-        parameters="unsigned* d, const unsigned* a",
+        outs=(in_registers(None, size_bytes),),
+        ins=(in_registers(None, size_bytes),),
+        parameters=f"{kind}* d, const {kind}* a",
         meaning=partial(_exchange_lanes, mask),
         capability=30,
     )
@@ -273,7 +279,7 @@ INSTRUCTIONS: Mapping[str, Instruction] = {
             )
             for pending in range(MOST_PENDING + 1)
         ),
-        *(_shuffle(1 << bit) for bit in range(5)),
+        *(_shuffle(1 << bit, size_bytes) for size_bytes in (4, 8) for bit in range(5)),
         Instruction(
             "warp.sync",
             asm("bar.warp.sync 0xffffffff"),

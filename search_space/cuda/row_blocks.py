@@ -7,11 +7,11 @@ Nothing but inputs and outputs is in the memory of the device.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.gpu import BLOCK_THREADS, WARP
 from tunewright.codegen.ir.ir import Block, Kernel
 from tunewright.codegen.target import CUDA, Target
@@ -20,17 +20,20 @@ from tunewright.graph.task import Task
 from ..buffers import params
 from ..counts import counted
 from ..description import SchedulePoint
-from ..patterns.rows import COLUMN, RowPlan, match_one_row, match_row_plan
+from ..patterns.rows import COLUMN, RowPlan, in_output_order, match_one_row, match_row_plan
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents, point_columns
-from .tiles.row_block import RowBlock, column_registers
+from .tiles.row_block import RowBlock, column_registers, recompute_maps
 
 MOST_REGISTERS = 96
 """Registers of a thread for its columns."""
 
-OTHER_REGISTERS, EACH_BYTES = 24, 4
-"""Registers of a thread for all else, and bytes of a value of a warp."""
+OTHER_REGISTERS = 24
+"""Registers of a thread for all else."""
+
+SHUFFLED = (4, 8)
+"""Bytes of what lanes exchange."""
 
 MOST_ROUNDS = 32
 """Copies of the body, one a round."""
@@ -46,16 +49,21 @@ DEFAULT_THREADS = 128
 
 
 class RowBlocksSketch(PatternSketch[RowPlan]):
-    """Rows in the registers of warps."""
+    """Rows by some warps each: in their registers, else read again by each pass."""
 
     name = "row_blocks"
     version = 1
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> RowPlan | None:
-        plan = match_row_plan(task, WARP) or match_one_row(task, WARP)
-        folds = () if plan is None else (step for step in plan.steps if step.is_fold)
-        return plan if all(step.fused_stage.stage.body.dtype is DType.F32 for step in folds) else None
+        forms = (match_row_plan(form, WARP, inf) for form in (task, in_output_order(task)))
+        plan = next(filter(None, forms), None) or match_one_row(task, WARP)
+        if plan is None or any(step.is_fold and step.dtype.size_bytes not in SHUFFLED for step in plan.steps):
+            return None
+        if _is_held(plan):
+            return plan
+        is_one_fold = plan.row_count == plan.pass_count == 1  # for many blocks, by shared folds
+        return None if is_one_fold else recompute_maps(plan)
 
     def offer(self, task: Task, plan: RowPlan, target: Target) -> Space:
         knobs = (
@@ -72,21 +80,31 @@ class RowBlocksSketch(PatternSketch[RowPlan]):
         )
 
     def write(self, task: Task, plan: RowPlan, schedule: Schedule, target: Target) -> Kernel:
-        launch = RowBlock(plan, schedule["warps"], schedule["lines"], schedule["vector"]).lower()
+        values = (schedule[name] for name in ("warps", "lines", "vector"))
+        launch = RowBlock(plan, *values, is_held=_is_held(plan)).lower()
         return Kernel(params(task, {}), (), Block((launch,)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         steps = counted(len(self.pattern(point.task, point.target).steps), "step")
         warps, lines, vector = (point.values[name] for name in ("warps", "lines", "vector"))
-        yield from point.say_start(
-            f"{steps} over the same rows, in registers from the first to the last.", warps * lines * WARP
-        )
+        is_held = _is_held(self.pattern(point.task, point.target))
+        how = "in registers from the first to the last" if is_held else "each row read again by each pass"
+        yield from point.say_start(f"{steps} over the same rows, {how}.", warps * lines * WARP)
         share = f"a thread takes {counted(vector, 'column')} at once"
         yield f"A block has {counted(lines, 'row')} of {counted(warps, 'warp')}; {share}."
 
 
+def _is_held(plan: RowPlan) -> bool:
+    """Whether rows go into the registers of some number of warps."""
+    return any(
+        bool(_holds(plan, point_columns({"warps": warps, "lines": 1, "vector": vector}))[0])
+        for warps in WARPS
+        for vector in VECTORS
+    )
+
+
 def _fits(plan: RowPlan, warps: int, vector: int) -> bool:
-    """Whether rows go into the registers of so many warps."""
+    """Whether so many warps may have a row."""
     columns = point_columns({"warps": warps, "lines": 1, "vector": vector})
     return bool(_legal(plan, columns)[0])
 
@@ -97,23 +115,32 @@ def _rounds(plan: RowPlan, columns: Columns) -> NDArray[np.int64]:
 
 def _block(plan: RowPlan, columns: Columns) -> BlockShape:
     warps, lines = columns["warps"], columns["lines"]
-    registers = column_registers(plan) * _rounds(plan, columns) * columns["vector"]
+    rounds = _rounds(plan, columns) if _is_held(plan) else 1
+    registers = column_registers(plan) * rounds * columns["vector"]
+    each_bytes = max(step.dtype.size_bytes for step in plan.steps if step.is_fold)
     return BlockShape(
-        warps * lines * WARP, registers + OTHER_REGISTERS, np.where(warps > 1, warps * lines * EACH_BYTES, 0)
+        warps * lines * WARP, registers + OTHER_REGISTERS, np.where(warps > 1, warps * lines * each_bytes, 0)
     )
+
+
+def _holds(plan: RowPlan, columns: Columns) -> NDArray[np.bool_]:
+    """Whether a row is in registers, and hardly a thread is without columns."""
+    vector, rounds = columns["vector"], _rounds(plan, columns)
+    held = (rounds <= MOST_ROUNDS) & (column_registers(plan) * rounds * vector <= MOST_REGISTERS)
+    return np.asarray(held & _shares(plan, columns))
+
+
+def _shares(plan: RowPlan, columns: Columns) -> NDArray[np.bool_]:
+    """Whether rows are whole vectors, and hardly a thread is without columns."""
+    warps, vector = columns["warps"], columns["vector"]
+    shares = (plan.columns % vector == 0) & ((warps == 1) | (warps * WARP * vector < 2 * plan.columns))
+    return np.asarray(shares & ((vector == 1) | (WARP * vector < 2 * plan.columns)))
 
 
 def _legal(plan: RowPlan, columns: Columns) -> NDArray[np.bool_]:
-    """A row is in registers, hardly a thread is without columns, and a block is not too large."""
-    warps, lines, vector = columns["warps"], columns["lines"], columns["vector"]
-    rounds = _rounds(plan, columns)
-    legal = (
-        (plan.columns % vector == 0)
-        & (rounds <= MOST_ROUNDS)
-        & (column_registers(plan) * rounds * vector <= MOST_REGISTERS)
-    )
-    legal &= (warps == 1) | (warps * WARP * vector < 2 * plan.columns)
-    legal &= (vector == 1) | (WARP * vector < 2 * plan.columns)
+    """A row is in registers if any can be, hardly a thread is without columns, and a block is not too large."""
+    warps, lines = columns["warps"], columns["lines"]
+    legal = _holds(plan, columns) if _is_held(plan) else _shares(plan, columns)
     legal &= (lines == 1) | (lines < 2 * plan.row_count)
     return np.asarray(legal & (warps * lines * WARP <= BLOCK_THREADS))
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, free_vars, loads, transform
 from tunewright.codegen.ir.ir import Buffer, Scope
-from tunewright.graph.task import Axis, Task, identity
+from tunewright.graph.task import Axis, Stage, Task, identity
 
 from .fused_stage import FusedStage, fuse_stages
 from .vector_axis import vector_axes
@@ -54,13 +54,13 @@ class RowGroup:
         return sum(fused_stage.stage.points for fused_stage in self.stages) // self.row_count
 
 
-def row_groups(task: Task, fused_stages: Sequence[FusedStage]) -> list[RowGroup]:
-    """All fused stages, in order, as few groups as possible."""
+def row_groups(task: Task, fused_stages: Sequence[FusedStage], most_bytes: float = ROW_LIMIT_BYTES) -> list[RowGroup]:
+    """All fused stages, in order, as few groups as possible, with so many bytes for the tensors of a row at most."""
     groups: list[RowGroup] = []
     start = 0
     while start < len(fused_stages):
         for stop in range(_end_of_group(fused_stages, start), start, -1):
-            group = row_group(task, fused_stages, start, stop)
+            group = row_group(task, fused_stages, start, stop, most_bytes)
             if group is not None:
                 groups.append(group)
                 start = stop
@@ -83,7 +83,9 @@ def _end_of_group(fused_stages: Sequence[FusedStage], start: int) -> int:
     return len(fused_stages)
 
 
-def row_group(task: Task, fused_stages: Sequence[FusedStage], start: int, stop: int) -> RowGroup | None:
+def row_group(
+    task: Task, fused_stages: Sequence[FusedStage], start: int, stop: int, most_bytes: float = ROW_LIMIT_BYTES
+) -> RowGroup | None:
     """Fused stages `start` .. `stop` - 1 as one group, None if they can't be one; one alone has no rows."""
     inside = list(fused_stages[start:stop])
     if len(inside) == 1:
@@ -104,7 +106,8 @@ def row_group(task: Task, fused_stages: Sequence[FusedStage], start: int, stop: 
             continue
         dims = {p.output: indices for p in renamed if (indices := _row_dims(p.index, rows)) is not None}
         if all(name in dims and _is_row_local(renamed, name, dims[name], rows) for name in passed):
-            return _localise(task, renamed, rows, {name: dims[name] for name in inner if name in passed})
+            own_dims = {name: dims[name] for name in inner if name in passed}
+            return _localise(task, renamed, rows, own_dims, most_bytes)
     return None
 
 
@@ -126,7 +129,11 @@ def _is_row_local(fused_stages: Sequence[FusedStage], name: str, dims: tuple[int
 
 
 def _localise(
-    task: Task, fused_stages: Sequence[FusedStage], rows: tuple[Axis, ...], dims: Mapping[str, tuple[int, ...]]
+    task: Task,
+    fused_stages: Sequence[FusedStage],
+    rows: tuple[Axis, ...],
+    dims: Mapping[str, tuple[int, ...]],
+    most_bytes: float,
 ) -> RowGroup | None:
     """The group with its inner tensors cut down to one row: without the dimensions `dims` of each."""
     buffers = []
@@ -134,7 +141,7 @@ def _localise(
         tensor = task.tensor(name)
         shape = tuple(extent for d, extent in enumerate(tensor.shape) if d not in drop)
         buffers.append(Buffer(name, shape or (1,), tensor.dtype, Scope.SHARED))
-    if sum(b.size_bytes for b in buffers) > ROW_LIMIT_BYTES or prod(a.extent for a in rows) < 2:
+    if sum(b.size_bytes for b in buffers) > most_bytes or prod(a.extent for a in rows) < 2:
         return None
 
     def cut(index: tuple[Expr, ...], name: str) -> tuple[Expr, ...]:
@@ -301,10 +308,22 @@ class RowPlan:
 
 
 @lru_cache(maxsize=256)
-def match_row_plan(task: Task, lanes: int) -> RowPlan | None:
+def match_row_plan(task: Task, lanes: int, most_bytes: float = ROW_LIMIT_BYTES) -> RowPlan | None:
     """The task as steps over rows; None if it isn't made of such."""
-    groups = row_groups(task, fuse_stages(task))
+    groups = row_groups(task, fuse_stages(task), most_bytes)
     return plan_rows(groups[0], lanes) if len(groups) == 1 else None
+
+
+def in_output_order(task: Task) -> Task:
+    """The task with the axes of stages that fold nothing in the order in which they index what is written."""
+
+    def reorder(stage: Stage) -> Stage:
+        names = [place.name for place in stage.index if isinstance(place, Var)]
+        if stage.reduce or sorted(names) != sorted(axis.name for axis in stage.axes):
+            return stage
+        return replace(stage, axes=tuple(sorted(stage.axes, key=lambda axis: names.index(axis.name))))
+
+    return replace(task, stages=tuple(map(reorder, task.stages)))
 
 
 @lru_cache(maxsize=256)

@@ -189,3 +189,46 @@ def test_wide_attention_is_three_launches():
     text = f"g (float[6, 512, 64] q, float[6, 512, 64] k, float[6, 512, 64] v) => (float y) {{ {nodes} }}"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
     assert not open_for(GPU, model.SerializeToString()).chains
+
+
+LONG = 131_101
+"""A prime, so that threads read one element at a time; no number of warps has room for so many."""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"float16: x[3, {LONG}] | y = Softmax(x) | y",
+        f"float16: x[1, {LONG}] | y = Softmax(x) | y",
+        "float16: x[2, 131072] s[131072] z[131072] | y = LayerNormalization(x, s, z) | y ; s z",
+        f"float16: x[2, {LONG}] | t = ArgMax<axis=1>(x) f = Cast<to=10>(t) y = Mul(f, f) | y",
+        f"x[1, {LONG}] | y = LogSoftmax(x) | y",
+    ],
+    ids=["softmax", "softmax of a row", "layer norm", "index of the largest", "log softmax"],
+)
+def test_rows_longer_than_registers_are_one_launch(text):
+    [task] = tasks_of(text, {})
+    assert default_schedule(task, GPU).sketch == "row_blocks"
+    assert launches(task) == 1
+    right(task, "row_blocks")
+
+
+@pytest.mark.parametrize("columns", [67, 768])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_indices_are_exchanged_by_lanes(op, columns):
+    [task] = tasks_of(f"float16: x[5, {columns}] | t = {op}<axis=1>(x) f = Cast<to=10>(t) y = Neg(f) | y", {})
+    assert default_schedule(task, GPU).sketch == "row_blocks"
+    right(task, "row_blocks")
+
+
+def test_a_long_sum_is_for_many_blocks():
+    [task] = tasks_of("float16: x[1, 1048576] | y = ReduceSum<keepdims=1>(x, axes) | y ; axes", {})
+    assert default_schedule(task, GPU).sketch == "shared_folds"
+
+
+def test_images_are_normalised_by_channels():
+    text = "float16: x[2, 16, 20, 21] s[16] b[16] | y = InstanceNormalization(x, s, b) | y ; s b"
+    [task] = tasks_of(text, {})
+    assert default_schedule(task, GPU).sketch == "row_blocks"
+    assert launches(task) == 1
+    right(task, "row_blocks")

@@ -7,6 +7,7 @@ from functools import partial, reduce
 
 from tunewright.codegen.expr.expr import Expr, Load, const, op
 from tunewright.codegen.expr.lanes import ramp
+from tunewright.codegen.instructions.table import shuffle_name
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, Do, Scope, Stmt, Store
 
 PARTS = "parts"
@@ -27,7 +28,7 @@ def warp_reduce(combine: str, part: Load, other: Load, masks: Iterable[int]) -> 
     All of these lanes then have the result in `part`. `other` is a register for what another lane has.
     """
     for mask in masks:
-        yield Do(f"shfl.xor.{mask}", (other,), (part,))
+        yield Do(shuffle_name(mask, part.dtype.size_bytes), (other,), (part,))
         yield Store(part.tensor, part.index, op(combine, part, other))
 
 

@@ -1,7 +1,7 @@
-"""Row block: steps over the same rows, each row in the registers of some warps.
+"""Row block: steps over the same rows, each row by the threads of some warps, in their registers if it fits.
 
     block, line, warp, lane            a row of the block; its columns go round its threads
-      held = inputs                    what several passes read is read once
+      held = inputs                    what several passes read is read once, if a row fits into registers
       for each pass:
         acc = fold(acc, body)          each thread its columns
         part = acc across the threads  within a warp by exchanging registers, of several through shared memory
@@ -14,7 +14,7 @@ exchange.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tunewright.codegen.expr.dtype import DType
@@ -44,6 +44,7 @@ class RowBlock:
     warps: int  # of a row
     lines: int  # rows of a block
     vector: int  # neighbours that a thread reads at once
+    is_held: bool = True  # whether what several passes need of a row is in registers
 
     @property
     def threads(self) -> int:
@@ -82,7 +83,8 @@ class RowBlock:
     @cached_property
     def _cache(self) -> dict[Load, str]:
         """Inputs that several passes read along the columns -> the name of their registers."""
-        return {load: f"{CACHE}{n}" for n, load in enumerate(cached_loads(self.plan))}
+        held = cached_loads(self.plan) if self.is_held else ()
+        return {load: f"{CACHE}{n}" for n, load in enumerate(held)}
 
     def _registers(self) -> Iterator[Buffer]:
         for step in self.plan.steps:
@@ -162,7 +164,7 @@ class RowBlock:
             body: Stmt = Block((*self._fetch(level, along), *map(self._step, along)))
             if self.plan.columns % (self.threads * self.vector):
                 body = If(op("lt", self._vector, self.plan.columns // self.vector), body)
-            yield For(ROUND, self.rounds, body, LoopKind.UNROLL)
+            yield For(ROUND, self.rounds, body, LoopKind.UNROLL if self.is_held else LoopKind.SERIAL)
         for step in steps:
             if step.is_fold:
                 yield from self._reduce(step)
@@ -244,6 +246,26 @@ def cached_loads(plan: RowPlan) -> list[Load]:
 def column_registers(plan: RowPlan) -> int:
     """A thread's registers for each of its columns: cached inputs, and values between steps."""
     return len(cached_loads(plan)) + sum(step.is_map and step.fused_stage.output in plan.local for step in plan.steps)
+
+
+def recompute_maps(plan: RowPlan) -> RowPlan:
+    """The plan without steps that map columns for later ones alone: these compute the values where they need them."""
+    values: dict[str, Expr] = {}
+    steps: list[RowStep] = []
+
+    def visit(node: Expr) -> Expr:
+        return values.get(node.tensor, node) if isinstance(node, Load) else node
+
+    for step in plan.steps:
+        part = step.fused_stage
+        stage = replace(part.stage, body=transform(part.stage.body, visit))
+        fused_stage = replace(part, stage=stage, epilogue=transform(part.epilogue, visit))
+        if step.is_map and part.output in plan.local:
+            values[part.output] = fused_stage.apply_epilogue(stage.body)
+        else:
+            steps.append(replace(step, fused_stage=fused_stage))
+    local = {name: buffer for name, buffer in plan.local.items() if name not in values}
+    return replace(plan, steps=tuple(steps), local=local)
 
 
 def _first(plan: RowPlan, load: Load) -> int:
