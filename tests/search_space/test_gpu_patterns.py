@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tunewright.codegen.cuda import interp
+from tunewright.codegen.cuda import interp, nvrtc
+from tunewright.codegen.cuda.build import build
 from tunewright.codegen.ir.ir import Block
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
@@ -31,8 +32,18 @@ def launches(task):
     return len(body.body) if isinstance(body, Block) else 1
 
 
+def compiles(task):
+    """The task's default is compiled where there is a compiler, and writes no registers out."""
+    kernel = lower(Candidate(task, GPU, default_schedule(task, GPU)))
+    try:
+        artifact = build(kernel, GPU)
+    except nvrtc.NoCompiler:
+        return
+    assert all(usage.stack_bytes == usage.spill_store_bytes == 0 for usage in artifact.usage.values())
+
+
 def right(task, name):
-    """All defaults and some schedules of a sketch come to what the oracle does."""
+    """The default and a schedule more of a sketch come to what the oracle does."""
     inputs = example_inputs(task, 0)
     expected = reference(task, inputs)
     space = sketch(name).space(task, GPU)
@@ -210,6 +221,7 @@ def test_rows_longer_than_registers_are_one_launch(text):
     [task] = tasks_of(text, {})
     assert default_schedule(task, GPU).sketch == "row_blocks"
     assert launches(task) == 1
+    compiles(task)
     right(task, "row_blocks")
 
 
@@ -218,6 +230,7 @@ def test_rows_longer_than_registers_are_one_launch(text):
 def test_indices_are_exchanged_by_lanes(op, columns):
     [task] = tasks_of(f"float16: x[5, {columns}] | t = {op}<axis=1>(x) f = Cast<to=10>(t) y = Neg(f) | y", {})
     assert default_schedule(task, GPU).sketch == "row_blocks"
+    compiles(task)
     right(task, "row_blocks")
 
 
