@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, loads, substitute, transform
+from tunewright.codegen.expr.index import linear
 from tunewright.graph.task import Stage, Task
 
 FLOAT32, FLOAT64 = frozenset({DType.F32}), frozenset({DType.F64})
@@ -125,3 +126,37 @@ def _merge(fused_stage: FusedStage, stage: Stage) -> FusedStage:
 
 def _inline(body: Expr, tensor: str, value: Expr) -> Expr:
     return transform(body, lambda node: value if isinstance(node, Load) and node.tensor == tensor else node)
+
+
+def independent_groups(fused_stages: Sequence[FusedStage]) -> list[tuple[FusedStage, ...]]:
+    """Neighbouring fused stages that may run at the same time, in groups as long as can be.
+
+    None reads what another of its group writes, and those that write to one tensor write to places apart.
+    """
+    groups: list[tuple[FusedStage, ...]] = []
+    for fused_stage in fused_stages:
+        if groups and all(_is_independent(fused_stage, other) for other in groups[-1]):
+            groups[-1] = (*groups[-1], fused_stage)
+        else:
+            groups.append((fused_stage,))
+    return groups
+
+
+def _is_independent(later: FusedStage, earlier: FusedStage) -> bool:
+    if any(load.tensor == earlier.output for load in later.reads):
+        return False
+    return later.output != earlier.output or _are_apart(later, earlier)
+
+
+def _are_apart(first: FusedStage, second: FusedStage) -> bool:
+    """Whether two write to places that differ, in one dimension at least, for all elements of both."""
+    for at, other in zip(first.index, second.index, strict=True):
+        forms = linear(at), linear(other)
+        if forms[0] is None or forms[1] is None:
+            continue
+        (low, high), (other_low, other_high) = (
+            form.bounds(part.stage.extents) for form, part in zip(forms, (first, second), strict=True)
+        )
+        if high < other_low or other_high < low:
+            return True
+    return False

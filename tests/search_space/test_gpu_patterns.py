@@ -8,10 +8,13 @@ import pytest
 
 from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import build
+from tunewright.codegen.expr.expr import Var, const
 from tunewright.codegen.ir.ir import Block
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.task import Axis, Stage
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.patterns.fused_stage import FusedStage, fuse_stages, independent_groups
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
 from tunewright.tuner.models.model import open_for
 
@@ -245,3 +248,34 @@ def test_images_are_normalised_by_channels():
     assert default_schedule(task, GPU).sketch == "row_blocks"
     assert launches(task) == 1
     right(task, "row_blocks")
+
+
+CONCAT = "float16: x[3, {a}] z[3, {b}] | n = Neg(x) t = Concat<axis=1>(n, z, x) y = Abs(t) | y"
+
+ROTARY = (
+    "float16: x[5, {c}] c[{c}] s[{c}] | a, b = Split<axis=1, num_outputs=2>(x) n = Neg(b) r = Concat<axis=1>(n, a)"
+    " t = Mul(x, c) u = Mul(r, s) y = Add(t, u) | y ; c s"
+)
+"""Rotary embeddings: the halves of each row change places."""
+
+
+@pytest.mark.parametrize("text", [CONCAT, ROTARY], ids=["concat", "rotary"])
+@pytest.mark.parametrize("sizes", [{"a": 7, "b": 300, "c": 34}, {"a": 64, "b": 8, "c": 128}], ids=["odd", "even"])
+def test_parts_of_a_tensor_are_one_launch(text, sizes):
+    task = max(tasks_of(text, sizes), key=lambda task: len(task.stages))
+    assert default_schedule(task, GPU).sketch == "elements"
+    assert launches(task) == 1
+    compiles(task)
+    right(task, "elements")
+
+
+def test_what_reads_a_result_waits_for_it():
+    [task] = tasks_of("x[40, 7] | y = Softmax(x) | y", {})
+    assert [len(group) for group in independent_groups(fuse_stages(task))] == [1, 1, 1, 1]
+
+
+def test_parts_that_meet_wait_for_each_other():
+    stages = [
+        FusedStage.of(Stage("y", (Axis("i", 8),), const(1.0), index=(Var("i") + begin,))) for begin in (0, 8, 15, 23)
+    ]
+    assert [len(group) for group in independent_groups(stages)] == [2, 2]

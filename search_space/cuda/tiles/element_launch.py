@@ -79,9 +79,13 @@ class ElementLaunch:
 
     def lower(self) -> Stmt:
         """The loops of the launch."""
-        return launch(lambda n: self._thread(axis_indices(self.axes, n, self.vector)), self.total, self.threads)
+        return launch(self.thread, self.total, self.threads)
 
-    def _thread(self, at: Mapping[str, Expr]) -> Stmt:
+    def thread(self, number: Expr) -> Stmt:
+        """What the thread of a number does."""
+        return self._elements(axis_indices(self.axes, number, self.vector))
+
+    def _elements(self, at: Mapping[str, Expr]) -> Stmt:
         stage = self.fused_stage.stage
         if not stage.reduce:
             return self._write(self._vectorize(self.fused_stage.apply_epilogue(stage.body), at), at)
@@ -124,6 +128,18 @@ class ElementLaunch:
         """Store the results."""
         index = tuple(self._vectorize(place, at) for place in self.fused_stage.index)
         return Store(self.fused_stage.output, index, value)
+
+
+def joint_launch(parts: Sequence[ElementLaunch]) -> Stmt:
+    """Launches with as many threads in a block, as one: each has blocks of its own, one after the other."""
+    begin, stmts = 0, list[Stmt]()
+    for part in parts:
+        number = (Var("block") - begin) * part.threads + Var("thread")
+        is_own = op("and", op("le", const(begin), Var("block")), op("lt", number, const(part.total)))
+        stmts.append(If(is_own, part.thread(number)))
+        begin += -(-part.total // part.threads)
+    threads = For("thread", parts[0].threads, Block(tuple(stmts)), LoopKind.THREAD)
+    return For("block", begin, threads, LoopKind.BLOCK)
 
 
 def plain_launch(fused_stage: FusedStage) -> Stmt:
