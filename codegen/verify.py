@@ -106,15 +106,15 @@ def verify(kernel: Kernel, ranges: Ranges = MappingProxyType({})) -> None:
     for words in kernel.words:
         _words(kernel, words)
         buffers[words.name] = words
-    place = _Context(buffers, frozenset(kernel.packings), {}, Domain(ranges), ())
+    context = _Context(buffers, frozenset(kernel.packings), {}, Domain(ranges), ())
     for phase in kernel.body.body:
         match phase:
             case For(kind=LoopKind.PARALLEL):
-                place.enter(phase).statement(phase.body)
+                context.enter(phase).statement(phase.body)
             case For(kind=LoopKind.BLOCK):
-                place.grid(Grid.of(phase))
+                context.grid(Grid.of(phase))
             case _:
-                place.statement(phase)
+                context.statement(phase)
 
 
 def _buffer(buffer: Buffer, scopes: set[Scope]) -> None:
@@ -301,13 +301,13 @@ class _Context:
     def fetch(self, stmt: Fetch) -> None:
         """Check that the engine can copy the box, and that the target is laid out for it."""
         view, target = stmt.map, stmt.target
-        self.values(*stmt.place, target, stmt.barrier)
+        self.values(*stmt.coordinates, target, stmt.barrier)
         source, into = self.buffers.get(view.tensor), self.buffers[target.tensor]
         if source is None or source.scope is not Scope.GLOBAL or {source.dtype, into.dtype} != {view.dtype}:
             raise self.fail(f"fetch {view}", f"of {source} into {into}")
         if into.scope is not Scope.SHARED or self.buffers[stmt.barrier.tensor].scope is not Scope.SHARED:
             raise self.fail(f"fetch {view}", "its target and its barrier are in shared memory")
-        ranks = {len(numbers) for numbers in (view.extents, view.strides, view.box, view.all_steps, stmt.place)}
+        ranks = {len(numbers) for numbers in (view.extents, view.strides, view.box, view.all_steps, stmt.coordinates)}
         if len(ranks) > 1 or len(view.box) not in FETCH_RANKS:
             raise self.fail(f"fetch {view}", "it has 2 to 5 dimensions")
         reach = 1 + sum((extent - 1) * stride for extent, stride in zip(view.extents, view.strides, strict=True))
@@ -474,7 +474,7 @@ def _of_group(node: Expr) -> Expr:
 
 @fact
 def _fault(node: Expr) -> str:
-    """The error of an op that does not depend on its place; empty if there is none."""
+    """The error of an op that does not depend on its context; empty if there is none."""
     if not isinstance(node, Op):
         return ""
     kinds: list[DType] = [a.dtype for a in node.args]

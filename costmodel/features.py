@@ -119,14 +119,14 @@ def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMat
         values[_POSITION[name]] = column
     parts = split_by_vector_axis(tiling, len(rows))
     for axis, members, part in parts:
-        places = members if len(parts) > 1 else slice(None)
+        points = members if len(parts) > 1 else slice(None)
         loops = Loops(task, target, part, axis)
         loop_columns = _loop_columns(task, loops)
         if target.kind == CUDA:
-            own_knobs = {name: column[places] for name, column in knobs.items()}
+            own_knobs = {name: column[points] for name, column in knobs.items()}
             loop_columns = {**loop_columns, **gpu_columns(task, loops, space, own_knobs)}
         for name, column in loop_columns.items():
-            values[_POSITION[name], places] = column
+            values[_POSITION[name], points] = column
     return FeatureMatrix(values.T)
 
 

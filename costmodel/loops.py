@@ -47,11 +47,11 @@ class Dimension:
 
     @cached_property
     def is_axis(self) -> bool:
-        """Whether the index is an axis, from wherever on: the places between its ends are as many as its steps."""
+        """Whether the index is an axis, from wherever on: there are as many values between its ends as steps."""
         return len(self.terms) == 1 == len(self.offsets) and abs(next(iter(self.terms.values()))) == 1
 
     def extent(self, tile: Tile) -> Floats:
-        """The number of places that the index takes over a tile: at most those between its ends, or one a step."""
+        """The number of values that the index takes over a tile: at most those between its ends, or one a step."""
         steps = product([tile[axis] for axis in self.terms])
         if len(self.offsets) > 1:
             steps = steps * len(self.offsets)
@@ -87,7 +87,7 @@ class TensorAccess:
         return self.lines_bytes(self.extents(tile))
 
     def extents(self, tile: Tile) -> list[Floats]:
-        """Places that the index of each dimension takes over a tile."""
+        """The number of values that the index of each dimension takes over a tile."""
         return [dimension.extent(tile) for dimension in self.dimensions]
 
     def row_extents(

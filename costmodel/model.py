@@ -61,8 +61,8 @@ class Trials:
     def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, TrialTimes]]) -> Trials:
         """The trials of the measurements whose schedule lies in `space`; others are ignored."""
         measured = list(measured)
-        rows, places = space.rows([schedule for schedule, _ in measured])
-        return Trials.at(task, target, space, rows, [measured[place][1] for place in places])
+        rows, indices = space.rows([schedule for schedule, _ in measured])
+        return Trials.at(task, target, space, rows, [measured[index][1] for index in indices])
 
     @staticmethod
     def at(task: Task, target: Target, space: Space, rows: Rows, measured: Sequence[TrialTimes]) -> Trials:

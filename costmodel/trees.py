@@ -164,12 +164,12 @@ done:
         goes_left: list[str] = []
         for _ in range(min(SELECT_LEVELS, self._depth)):
             goes_left.append(self._select_condition(goes_left, 0))
-        place = self._constant(0)
+        index = self._constant(0)
         for left in goes_left:
-            place = self._child(place, left)
+            index = self._child(index, left)
         for level in range(len(goes_left), self._depth):
-            place = self._child(place, self._gather_condition(level, place))
-        return place
+            index = self._child(index, self._gather_condition(level, index))
+        return index
 
     def _select_condition(self, goes_left: list[str], node: int) -> str:
         """The condition at the node that each lane comes to from this one, given its decisions on the way."""
@@ -190,10 +190,10 @@ done:
         spread = self._line(f"shufflevector {floats} {first}, {floats} poison, <{lanes} x i32> zeroinitializer")
         return self._line(f"fcmp olt {floats} {value}, {spread}")
 
-    def _gather_condition(self, level: int, place: str) -> str:
+    def _gather_condition(self, level: int, index: str) -> str:
         """Whether each lane goes left at the node of a level that it has come to."""
         kind = f"<{self._lanes} x i32>"
-        node = self._line(f"add {kind} {place}, {self._constant(2**level - 1)}")
+        node = self._line(f"add {kind} {index}, {self._constant(2**level - 1)}")
         feature = self._gather("i32", "%features", node)
         threshold = self._gather("float", "%thresholds", node)
         row = self._line(f"mul {kind} {feature}, {self._constant(self._lanes)}")
@@ -201,12 +201,12 @@ done:
         value = self._gather("float", "%block", self._line(f"add {kind} {row}, {own}"))
         return self._line(f"fcmp olt <{self._lanes} x float> {value}, {threshold}")
 
-    def _child(self, place: str, left: str) -> str:
-        """The place within the next level."""
+    def _child(self, index: str, left: str) -> str:
+        """The index within the next level."""
         kind = f"<{self._lanes} x i32>"
         zero, one = self._constant(0), self._constant(1)
         side = self._line(f"select <{self._lanes} x i1> {left}, {kind} {zero}, {kind} {one}")
-        return self._line(f"add {kind} {self._line(f'add {kind} {place}, {place}')}, {side}")
+        return self._line(f"add {kind} {self._line(f'add {kind} {index}, {index}')}, {side}")
 
     def _gather(self, element: str, array: str, index: str) -> str:
         lanes = self._lanes

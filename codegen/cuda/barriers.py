@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..gpu import WARP
 from ..instructions.warpgroup import GROUP, PAIR
-from ..ir.access import Places, RaceError
+from ..ir.access import RaceError, ThreadElements
 from .buffer_state import AsyncCopy, BufferState
 
 
@@ -25,13 +25,13 @@ class Read:
     """Reads of shared memory, and whether a barrier has ordered what follows behind them."""
 
     memory: BufferState
-    places: Places
+    elements: ThreadElements
     is_ordered: bool = False
 
     def order(self) -> None:
         """A barrier does so; others, which the same threads came to later, do it no more."""
         if not self.is_ordered and self.memory.threads is not None:
-            self.memory.threads.forget_at(self.places)
+            self.memory.threads.forget_at(self.elements)
         self.is_ordered = True
 
 
@@ -56,13 +56,13 @@ class Reads:
     _of_threads: list[Read] = field(default_factory=list)
     _of_warps: list[Read] = field(default_factory=list)
 
-    def note(self, memory: BufferState, places: Places) -> None:
+    def note(self, memory: BufferState, elements: ThreadElements) -> None:
         """Note reads of threads."""
-        self._of_threads.append(Read(memory, places))
+        self._of_threads.append(Read(memory, elements))
 
-    def note_warps(self, memory: BufferState, places: Places) -> None:
+    def note_warps(self, memory: BufferState, elements: ThreadElements) -> None:
         """Note reads of whole warps."""
-        self._of_warps.append(Read(memory, places))
+        self._of_warps.append(Read(memory, elements))
 
     def sync_warps(self) -> None:
         """Attribute reads of threads to their whole warps."""
@@ -83,7 +83,7 @@ def _divide(reads: list[Read], threads: NDArray[np.int64], together: int) -> tup
     own: list[Read] = []
     others: list[Read] = []
     for read in reads:
-        is_own = np.isin(read.places.threads // together, known)
+        is_own = np.isin(read.elements.threads // together, known)
         if read.is_ordered:
             continue
         if is_own.all():
@@ -91,14 +91,14 @@ def _divide(reads: list[Read], threads: NDArray[np.int64], together: int) -> tup
         elif not is_own.any():
             others.append(read)
         else:
-            own.append(Read(read.memory, read.places.of(is_own)))
-            others.append(Read(read.memory, read.places.of(~is_own)))
+            own.append(Read(read.memory, read.elements.of(is_own)))
+            others.append(Read(read.memory, read.elements.of(~is_own)))
     return own, others
 
 
 @dataclass(slots=True)
 class Barriers:
-    """The barriers of some blocks: in shared memory, by buffer and place, and named ones, by block and number."""
+    """The barriers of some blocks: in shared memory, by buffer and element, and named ones, by block and number."""
 
     _phases: dict[tuple[str, int], BarrierPhase] = field(default_factory=dict)  # phases that are not over
     _arrivals: dict[tuple[str, int], int] = field(default_factory=dict)  # arrivals that end a phase
@@ -108,37 +108,37 @@ class Barriers:
     def has_copies(self) -> bool:
         return any(phase.copies for phase in self._phases.values())
 
-    def set_up(self, memory: BufferState, places: Places, arrivals: int) -> None:
+    def set_up(self, memory: BufferState, elements: ThreadElements, arrivals: int) -> None:
         """Set the number of arrivals that end a phase."""
-        self._arrivals.update({(memory.buffer.name, place): arrivals for place in places.where[:, 0].tolist()})
+        self._arrivals.update({(memory.buffer.name, element): arrivals for element in elements.where[:, 0].tolist()})
 
-    def phases(self, memory: BufferState, places: Places) -> list[BarrierPhase]:
+    def phases(self, memory: BufferState, elements: ThreadElements) -> list[BarrierPhase]:
         """The phases of the barriers that threads name. Raises UndefinedRead."""
-        memory.read(places)
-        return [self._phase(memory, place) for place in places.where[:, 0].tolist()]
+        memory.read(elements)
+        return [self._phase(memory, element) for element in elements.where[:, 0].tolist()]
 
-    def arrive(self, memory: BufferState, places: Places, size_bytes: int, reads: Reads) -> None:
+    def arrive(self, memory: BufferState, elements: ThreadElements, size_bytes: int, reads: Reads) -> None:
         """Threads arrive at the barriers that they name, and say how much comes. Raises UndefinedRead."""
-        memory.read(places)
-        for place in np.unique(places.where[:, 0]).tolist():
-            threads, phase = places.threads[places.where[:, 0] == place], self._phase(memory, place)
+        memory.read(elements)
+        for element in np.unique(elements.where[:, 0]).tolist():
+            threads, phase = elements.threads[elements.where[:, 0] == element], self._phase(memory, element)
             phase.arrivals += len(threads)
             phase.expected_bytes += size_bytes * len(threads)
             phase.reads += reads.known(threads)
 
-    def is_over(self, memory: BufferState, place: int, last_bit: int) -> bool:
+    def is_over(self, memory: BufferState, element: int, last_bit: int) -> bool:
         """Whether the phase of a barrier is whose number ends so, or nothing is missing for it to be."""
-        phase = self._phases.get((memory.buffer.name, place))
-        return self._has_ended(memory, place, last_bit) or (
-            phase is not None and phase.is_complete(self._arrivals[memory.buffer.name, place])
+        phase = self._phases.get((memory.buffer.name, element))
+        return self._has_ended(memory, element, last_bit) or (
+            phase is not None and phase.is_complete(self._arrivals[memory.buffer.name, element])
         )
 
-    def end(self, memory: BufferState, place: int, last_bit: int) -> BarrierPhase | None:
+    def end(self, memory: BufferState, element: int, last_bit: int) -> BarrierPhase | None:
         """The phase that is over whose number ends so; None where it was ended before."""
-        if self._has_ended(memory, place, last_bit):
+        if self._has_ended(memory, element, last_bit):
             return None
-        memory.data[place] = memory.data[place] + 1
-        return self._phases.pop((memory.buffer.name, place))
+        memory.data[element] = memory.data[element] + 1
+        return self._phases.pop((memory.buffer.name, element))
 
     def arrive_named(self, block: int, number: int) -> int:
         """A warpgroup comes to a named barrier of its block: how many threads have come there so far."""
@@ -149,12 +149,12 @@ class Barriers:
         """Whether a pair of warpgroups has met there, of which one was the one by which so many had come."""
         return self._visits[block, number] >= -(-come // PAIR) * PAIR
 
-    def _phase(self, memory: BufferState, place: int) -> BarrierPhase:
-        return self._phases.setdefault((memory.buffer.name, place), BarrierPhase())
+    def _phase(self, memory: BufferState, element: int) -> BarrierPhase:
+        return self._phases.setdefault((memory.buffer.name, element), BarrierPhase())
 
     @staticmethod
-    def _has_ended(memory: BufferState, place: int, last_bit: int) -> bool:
-        return bool(memory.data[place] % 2 != last_bit)
+    def _has_ended(memory: BufferState, element: int, last_bit: int) -> bool:
+        return bool(memory.data[element] % 2 != last_bit)
 
 
 class Turns:

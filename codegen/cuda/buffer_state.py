@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..instructions.instruction import Instruction, OperandSpec, swizzle_bytes
-from ..ir.access import SEVERAL, AccessLog, Array, BoundsError, Places, RaceError, UndefinedRead
+from ..ir.access import SEVERAL, AccessLog, Array, BoundsError, RaceError, ThreadElements, UndefinedRead
 from ..ir.ir import Buffer, Scope
 
 WRITTEN, FENCED = 2, 1
@@ -53,58 +53,58 @@ class BufferState:
         if self.threads is not None:
             self.threads.forget()
 
-    def read(self, places: Places) -> Array:
-        """The values of places. Raises UndefinedRead."""
-        undefined = self.undefined[places.where]
+    def read(self, elements: ThreadElements) -> Array:
+        """The values of elements. Raises UndefinedRead."""
+        undefined = self.undefined[elements.where]
         if undefined.any():
-            raise UndefinedRead(f"{places.element(undefined)} is read before anything wrote it")
-        return self.data[places.where]
+            raise UndefinedRead(f"{elements.first_name(undefined)} is read before anything wrote it")
+        return self.data[elements.where]
 
-    def put(self, places: Places, values: Array) -> None:
+    def put(self, elements: ThreadElements, values: Array) -> None:
         """Store values of threads."""
-        self.data[places.where] = values
-        self.undefined[places.where] = False
-        self.invisible[places.where] = WRITTEN
+        self.data[elements.where] = values
+        self.undefined[elements.where] = False
+        self.invisible[elements.where] = WRITTEN
 
-    def refuse_pending_writes(self, places: Places) -> None:
-        """Raises RaceError where a pending copy or product writes to the places."""
-        pending_writes = self.pending_writes[places.where]
+    def refuse_pending_writes(self, elements: ThreadElements) -> None:
+        """Raises RaceError where a pending copy or product writes to the elements."""
+        pending_writes = self.pending_writes[elements.where]
         if pending_writes.any():
-            raise RaceError(f"{places.element(pending_writes)} is touched before what comes to it was waited for")
+            raise RaceError(f"{elements.first_name(pending_writes)} is touched before what comes to it was waited for")
 
-    def refuse_pending_reads(self, places: Places) -> None:
-        """Raises RaceError where a pending product reads the places."""
-        pending_reads = self.pending_reads[places.where]
+    def refuse_pending_reads(self, elements: ThreadElements) -> None:
+        """Raises RaceError where a pending product reads the elements."""
+        pending_reads = self.pending_reads[elements.where]
         if pending_reads.any():
             raise RaceError(
-                f"{places.element(pending_reads)} is written before the product that reads it was waited for"
+                f"{elements.first_name(pending_reads)} is written before the product that reads it was waited for"
             )
 
-    def refuse_invisible(self, places: Places, by: str) -> None:
+    def refuse_invisible(self, elements: ThreadElements, by: str) -> None:
         """Raises RaceError where a product can't see the values yet."""
-        invisible = self.invisible[places.where] > 0
+        invisible = self.invisible[elements.where] > 0
         if invisible.any():
-            raise RaceError(f"{by} reads {places.element(invisible)}, which was not shown to it")
+            raise RaceError(f"{by} reads {elements.first_name(invisible)}, which was not shown to it")
 
-    def note_shared_read(self, places: Places) -> None:
+    def note_shared_read(self, elements: ThreadElements) -> None:
         """Note a read by a product, which all threads of the group execute."""
         if self.threads is not None:
-            self.threads.reader[places.where] = SEVERAL
+            self.threads.reader[elements.where] = SEVERAL
 
 
 class AsyncCopy(NamedTuple):
     """An asynchronous copy under way."""
 
     memory: BufferState
-    places: Places
+    elements: ThreadElements
     values: Array
 
 
 class AsyncProduct(NamedTuple):
     """A product under way: its sums, and what it reads of shared memory."""
 
-    sums: Sequence[tuple[BufferState, Places]]
-    reads: Sequence[tuple[BufferState, Places]]
+    sums: Sequence[tuple[BufferState, ThreadElements]]
+    reads: Sequence[tuple[BufferState, ThreadElements]]
 
 
 Work = TypeVar("Work")
@@ -131,28 +131,28 @@ class AsyncWork(Generic[Work]):
         return [work for group in (*self.groups, self.uncommitted) for work in group]
 
 
-def check_alignment(name: str, places: Places, operand: OperandSpec) -> None:
+def check_alignment(name: str, elements: ThreadElements, operand: OperandSpec) -> None:
     """Raises BoundsError unless an operand in memory begins on a multiple of its size."""
-    if operand.scope is Scope.REGISTER or not len(places.where):
+    if operand.scope is Scope.REGISTER or not len(elements.where):
         return
-    buffer = places.buffer
-    uneven = places.where % prod(buffer.shape) * buffer.dtype.size_bytes % operand.size_bytes != 0
+    buffer = elements.buffer
+    uneven = elements.where % prod(buffer.shape) * buffer.dtype.size_bytes % operand.size_bytes != 0
     uneven[:, 1:] = False
     if uneven.any():
-        raise BoundsError(f"{name}: {places.element(uneven)} is not on a multiple of {operand.size_bytes} bytes")
+        raise BoundsError(f"{name}: {elements.first_name(uneven)} is not on a multiple of {operand.size_bytes} bytes")
 
 
-def check_matrices(instruction: Instruction, reads: Sequence[tuple[BufferState, Places]]) -> None:
+def check_matrices(instruction: Instruction, reads: Sequence[tuple[BufferState, ThreadElements]]) -> None:
     """Raises BoundsError unless the parts of a matrix that threads name lie where the unit expects them."""
-    for operand, (memory, places) in zip(instruction.ins, reads, strict=False):  # the last ones are sums
+    for operand, (memory, elements) in zip(instruction.ins, reads, strict=False):  # the last ones are sums
         matrix = operand.matrix
         if matrix is None:
             continue
         size, each = prod(memory.buffer.shape), memory.buffer.dtype.size_bytes
         begin = reads[matrix.begin][1].where[:: instruction.threads, :1] % size * each
-        expected = (begin + np.array(matrix.places)).reshape(-1, 1)
+        expected = (begin + np.array(matrix.offsets_bytes)).reshape(-1, 1)
         expected = swizzle_bytes(expected) if matrix.is_swizzled else expected
-        wrong = np.zeros(places.where.shape, np.bool_)
-        wrong[:, :1] = places.where[:, :1] % size * each != expected
+        wrong = np.zeros(elements.where.shape, np.bool_)
+        wrong[:, :1] = elements.where[:, :1] % size * each != expected
         if wrong.any():
-            raise BoundsError(f"{instruction.name}: {places.element(wrong)} is not where the matrix has it")
+            raise BoundsError(f"{instruction.name}: {elements.first_name(wrong)} is not where the matrix has it")

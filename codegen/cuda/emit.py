@@ -189,8 +189,8 @@ class _PhaseEmitter:
         count = size = self._threads = prod(loop.extent for loop in threads)
         for loop in threads:
             inner = size // loop.extent
-            place = f"threadIdx.x / {inner}" if inner > 1 else "threadIdx.x"
-            number = place if size == count else f"{place} % {loop.extent}"
+            quotient = f"threadIdx.x / {inner}" if inner > 1 else "threadIdx.x"
+            number = quotient if size == count else f"{quotient} % {loop.extent}"
             self._vars[loop.var] = self._name_value("v", self._index, number)
             size = inner
         self._name_group(body)
@@ -285,7 +285,7 @@ class _PhaseEmitter:
                 self._definitions.instructions.add(name)
                 operands = self._operands(stmt)
                 self._begin(*(index for operand in operands for index in operand.index))
-                self._emit(INSTRUCTIONS[name].call([self._place(operand, 0) for operand in operands]))
+                self._emit(INSTRUCTIONS[name].call([self._address(operand, 0) for operand in operands]))
             case Fetch():
                 self._fetch(stmt)
             case Roles(roles):
@@ -294,11 +294,11 @@ class _PhaseEmitter:
     def _fetch(self, stmt: Fetch) -> None:
         if stmt.map not in self._maps:
             self._maps.append(stmt.map)
-        self._definitions.fetch_ranks.add(len(stmt.place))
-        self._begin(*stmt.place, *stmt.target.index, *stmt.barrier.index)
-        places = [f"(int)({self._lanes(at, self._index)[0]})" for at in reversed(stmt.place)]
-        number, to, barrier = self._maps.index(stmt.map), self._place(stmt.target, 0), self._place(stmt.barrier, 0)
-        self._emit(f"fetch_{len(places)}d({to}, &m{number}, {barrier}, {', '.join(places)});")
+        self._definitions.fetch_ranks.add(len(stmt.coordinates))
+        self._begin(*stmt.coordinates, *stmt.target.index, *stmt.barrier.index)
+        coordinates = [f"(int)({self._lanes(at, self._index)[0]})" for at in reversed(stmt.coordinates)]
+        number, to, barrier = self._maps.index(stmt.map), self._address(stmt.target, 0), self._address(stmt.barrier, 0)
+        self._emit(f"fetch_{len(coordinates)}d({to}, &m{number}, {barrier}, {', '.join(coordinates)});")
 
     def _emit_roles(self, roles: Sequence[ThreadRole]) -> None:
         """Emit a branch for each role. Registers move from roles that need fewer (PTX ISA, 9.7.20.5, setmaxnreg)."""
@@ -339,8 +339,8 @@ class _PhaseEmitter:
                 self._emit(f"{self._element(stmt, first)} = {values[first]};")
             else:
                 whole = ", ".join(values[first : first + width])
-                place = self._place(stmt, first)
-                self._emit(f"*reinterpret_cast<Lanes<{kind}, {width}>*>({place}) = {{{{{whole}}}}};")
+                address = self._address(stmt, first)
+                self._emit(f"*reinterpret_cast<Lanes<{kind}, {width}>*>({address}) = {{{{{whole}}}}};")
 
     # Memory
 
@@ -375,7 +375,7 @@ class _PhaseEmitter:
         name = self._name_value("n", self._index, number)
         return f"({name} ^ (({name} >> {base + shift} & {(1 << bits) - 1}) << {base}))"
 
-    def _place(self, access: Load | Store, lane: int) -> str:
+    def _address(self, access: Load | Store, lane: int) -> str:
         return f"{self._pointers[access.tensor]} + ({self._number(access, lane)})"
 
     def _element(self, access: Load | Store, lane: int) -> str:
@@ -436,7 +436,7 @@ class _PhaseEmitter:
             else:
                 name = self._fresh("l")
                 whole = f"Lanes<{kind}, {width}>"
-                self._emit(f"const {whole} {name} = *reinterpret_cast<const {whole}*>({self._place(node, first)});")
+                self._emit(f"const {whole} {name} = *reinterpret_cast<const {whole}*>({self._address(node, first)});")
                 texts += [f"{name}.at[{lane}]" for lane in range(width)]
         return texts + [literal(0, buffer.dtype, TYPES[DType.I64])] * (node.lanes - used)
 

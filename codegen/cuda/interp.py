@@ -26,7 +26,7 @@ from ..gpu import WARP
 from ..instructions.instruction import Instruction, Order, Queue
 from ..instructions.table import INSTRUCTIONS
 from ..instructions.warpgroup import GROUP
-from ..ir.access import AccessLog, Array, BoundsError, Places, RaceError, flat_parameters
+from ..ir.access import AccessLog, Array, BoundsError, RaceError, ThreadElements, flat_parameters
 from ..ir.ir import (
     Alloc,
     Barrier,
@@ -160,10 +160,10 @@ class _Team:
                 if outer is not None:
                     self.memories[buffer.name] = outer
             case Store():
-                places = self._places(stmt)
-                lanes = places.where.shape[1]
+                elements = self._elements(stmt)
+                lanes = elements.where.shape[1]
                 values = np.broadcast_to(self._value(stmt.value), (self.count, max(lanes, stmt.value.lanes)))
-                self._write(self.memories[stmt.tensor], places, values[self.active, :lanes])
+                self._write(self.memories[stmt.tensor], elements, values[self.active, :lanes])
             case Barrier():
                 for memory in self.memories.values():
                     memory.sync()
@@ -221,66 +221,66 @@ class _Team:
 
     def _load(self, node: Load, index: Sequence[Any]) -> Array:
         memory = self.memories[node.tensor]
-        places = self._locate(node, index, memory.buffer)
+        elements = self._locate(node, index, memory.buffer)
         if self.turns is not None and memory.buffer.scope is Scope.SHARED:
-            self.reads.note(memory, places)
-        return self._of_all(self._read(memory, places), node.lanes)
+            self.reads.note(memory, elements)
+        return self._of_all(self._read(memory, elements), node.lanes)
 
     # Memory
 
-    def _places(self, access: Load | Store) -> Places:
+    def _elements(self, access: Load | Store) -> ThreadElements:
         return self._locate(access, [self._value(index) for index in access.index], self.memories[access.tensor].buffer)
 
-    def _locate(self, access: Load | Store, index: Sequence[Any], buffer: Buffer) -> Places:
+    def _locate(self, access: Load | Store, index: Sequence[Any], buffer: Buffer) -> ThreadElements:
         """The elements of an access, its bounds checked."""
         lanes = max((i.lanes for i in access.index), default=1)
         used = lanes if access.count is None else access.count
         total = np.zeros((len(self.active), used), np.int64)
         offset = 0  # by indices that are one for all threads and lanes: most are, of registers
-        for place, extent, stride in zip(index, buffer.shape, buffer.strides, strict=True):
-            if not np.ndim(place) and 0 <= (number := int(place)) < extent:
+        for at, extent, stride in zip(index, buffer.shape, buffer.strides, strict=True):
+            if not np.ndim(at) and 0 <= (number := int(at)) < extent:
                 offset += number * stride
                 continue
-            each = np.broadcast_to(place, (self.count, lanes))[self.active, :used]
+            each = np.broadcast_to(at, (self.count, lanes))[self.active, :used]
             if len(each) and (each.min() < 0 or each.max() >= extent):
                 wrong = each[(each < 0) | (each >= extent)][0]
                 raise BoundsError(f"{access.tensor}: index {wrong} is outside shape {list(buffer.shape)}")
             total += each * stride
         total += offset
         if buffer.swizzle is not None:
-            total = buffer.swizzle.place(total)
+            total = buffer.swizzle.position(total)
         if buffer.scope is not Scope.GLOBAL:
             owner = self.active if buffer.scope is Scope.REGISTER else self.block[self.active]
             total += (owner * prod(buffer.shape))[:, None]
-        return Places(buffer, total, self.active)
+        return ThreadElements(buffer, total, self.active)
 
-    def _read(self, memory: BufferState, places: Places) -> Array:
-        memory.refuse_pending_writes(places)
-        values = memory.read(places)
-        self._note(memory, places, is_write=False)
+    def _read(self, memory: BufferState, elements: ThreadElements) -> Array:
+        memory.refuse_pending_writes(elements)
+        values = memory.read(elements)
+        self._note(memory, elements, is_write=False)
         return values
 
-    def _write(self, memory: BufferState, places: Places, values: Array) -> None:
-        memory.refuse_pending_writes(places)
-        memory.refuse_pending_reads(places)
-        self._note(memory, places, is_write=True)
-        memory.put(places, values)
+    def _write(self, memory: BufferState, elements: ThreadElements, values: Array) -> None:
+        memory.refuse_pending_writes(elements)
+        memory.refuse_pending_reads(elements)
+        self._note(memory, elements, is_write=True)
+        memory.put(elements, values)
 
-    def _note(self, memory: BufferState, places: Places, *, is_write: bool) -> None:
-        if memory.buffer.scope is Scope.REGISTER or not len(places.threads):
+    def _note(self, memory: BufferState, elements: ThreadElements, *, is_write: bool) -> None:
+        if memory.buffer.scope is Scope.REGISTER or not len(elements.threads):
             return
-        shape = places.where.shape
-        blocks, threads = self.blocks[self.block[places.threads]], places.threads % (self.count // len(self.blocks))
+        shape = elements.where.shape
+        blocks, threads = self.blocks[self.block[elements.threads]], elements.threads % (self.count // len(self.blocks))
         for notes, by in ((memory.blocks, blocks), (memory.threads, threads)):
             if notes is not None:
-                (notes.write if is_write else notes.read)(places, np.broadcast_to(by[:, None], shape))
+                (notes.write if is_write else notes.read)(elements, np.broadcast_to(by[:, None], shape))
 
     # Instructions
 
     def _do(self, stmt: Do) -> None:
         instruction = INSTRUCTIONS[stmt.name]
         for node, operand in zip((*stmt.outs, *stmt.ins), (*instruction.outs, *instruction.ins), strict=True):
-            check_alignment(stmt.name, self._places(node), operand)
+            check_alignment(stmt.name, self._elements(node), operand)
         if instruction.queue is Queue.BARRIER:
             self._by_barrier(stmt, instruction)
             return
@@ -311,46 +311,46 @@ class _Team:
                 self._arrive(copy)
             return
         for product in self.products.wait(instruction.pending):
-            for memory, places in product.sums:
-                memory.pending_writes[places.where] = False
-            for memory, places in product.reads:
-                memory.pending_reads[places.where] = False
-                memory.note_shared_read(places)  # up to now, for those who did not wait for it
+            for memory, elements in product.sums:
+                memory.pending_writes[elements.where] = False
+            for memory, elements in product.reads:
+                memory.pending_reads[elements.where] = False
+                memory.note_shared_read(elements)  # up to now, for those who did not wait for it
                 if self.turns is not None:
-                    self.reads.note_warps(memory, places)
+                    self.reads.note_warps(memory, elements)
         self._mark_pending()
 
     def _execute(self, stmt: Do, instruction: Instruction) -> None:
         """Execute a synchronous instruction, or begin an asynchronous copy."""
         ins = [self._warps(self._load(node, [self._value(index) for index in node.index])) for node in stmt.ins]
         for node, values in zip(stmt.outs, instruction.meaning(*ins), strict=True):
-            memory, places = self.memories[node.tensor], self._places(node)
+            memory, elements = self.memories[node.tensor], self._elements(node)
             flat = values.reshape(-1, values.shape[-1])[self.active]
             if instruction.order is Order.ASYNC:
-                copy = AsyncCopy(memory, places, flat)
+                copy = AsyncCopy(memory, elements, flat)
                 self._begin(copy)
                 self.copies.uncommitted.append(copy)
             else:
-                self._write(memory, places, flat)
+                self._write(memory, elements, flat)
 
     def _multiply(self, stmt: Do, instruction: Instruction) -> None:
         """Begin an asynchronous product: it sees memory that was shown to it, and the sums of products before it."""
         ins, reads = [], []
         for node in stmt.ins:
-            memory, places = self.memories[node.tensor], self._places(node)
-            memory.refuse_invisible(places, instruction.name)
+            memory, elements = self.memories[node.tensor], self._elements(node)
+            memory.refuse_invisible(elements, instruction.name)
             if node not in stmt.outs:
-                reads.append((memory, places))
-                values = self._read(memory, places)
-                memory.note_shared_read(places)
+                reads.append((memory, elements))
+                values = self._read(memory, elements)
+                memory.note_shared_read(elements)
             else:
-                values = memory.read(places)
+                values = memory.read(elements)
             ins.append(self._warps(self._of_all(values, node.lanes)))
         check_matrices(instruction, reads)
-        sums = [(self.memories[node.tensor], self._places(node)) for node in stmt.outs]
-        for (memory, places), results in zip(sums, instruction.meaning(*ins), strict=True):
-            memory.data[places.where] = results.reshape(-1, results.shape[-1])[self.active]
-            memory.undefined[places.where] = False
+        sums = [(self.memories[node.tensor], self._elements(node)) for node in stmt.outs]
+        for (memory, elements), results in zip(sums, instruction.meaning(*ins), strict=True):
+            memory.data[elements.where] = results.reshape(-1, results.shape[-1])[self.active]
+            memory.undefined[elements.where] = False
         self.products.uncommitted.append(AsyncProduct(sums, reads))
         self._mark_pending()
 
@@ -363,10 +363,10 @@ class _Team:
     def _mark_pending(self) -> None:
         """Mark the memory that pending products read and write."""
         for product in self.products.pending:
-            for memory, places in product.sums:
-                memory.pending_writes[places.where] = True
-            for memory, places in product.reads:
-                memory.pending_reads[places.where] = True
+            for memory, elements in product.sums:
+                memory.pending_writes[elements.where] = True
+            for memory, elements in product.reads:
+                memory.pending_reads[elements.where] = True
 
     def _warps(self, values: Array) -> Array:
         """An operand of all threads as warps, padded to whole warps."""
@@ -376,10 +376,10 @@ class _Team:
 
     def _begin(self, copy: AsyncCopy) -> None:
         """Begin a copy, which may write at any time from now on."""
-        copy.memory.refuse_pending_writes(copy.places)
-        copy.memory.refuse_pending_reads(copy.places)
-        self._note(copy.memory, copy.places, is_write=True)
-        copy.memory.pending_writes[copy.places.where] = True
+        copy.memory.refuse_pending_writes(copy.elements)
+        copy.memory.refuse_pending_reads(copy.elements)
+        self._note(copy.memory, copy.elements, is_write=True)
+        copy.memory.pending_writes[copy.elements.where] = True
 
     def _by_name(self, stmt: Do, instruction: Instruction) -> None:
         """Execute an instruction of a named barrier: a warpgroup of each block arrives, and may wait for another."""
@@ -394,28 +394,28 @@ class _Team:
     def _by_barrier(self, stmt: Do, instruction: Instruction) -> None:
         """Execute an instruction of a barrier in shared memory."""
         node = stmt.ins[0] if stmt.ins else stmt.outs[0]
-        memory, places = self.memories[node.tensor], self._places(node)
+        memory, elements = self.memories[node.tensor], self._elements(node)
         match instruction.order:
             case Order.IMMEDIATE:
-                self._write(memory, places, np.zeros_like(places.where))
-                self.barriers.set_up(memory, places, instruction.arrivals)
+                self._write(memory, elements, np.zeros_like(elements.where))
+                self.barriers.set_up(memory, elements, instruction.arrivals)
             case Order.WAIT:
                 last_bits = np.broadcast_to(self._value(stmt.ins[1]), (self.count, 1))[self.active, 0]
-                self._await(memory, places, last_bits)
+                self._await(memory, elements, last_bits)
             case Order.COMMIT:
-                self.barriers.arrive(memory, places, instruction.size_bytes, self.reads)
+                self.barriers.arrive(memory, elements, instruction.size_bytes, self.reads)
                 self._progress()
             case Order.ASYNC:
                 [to], (_, source) = stmt.outs, stmt.ins
-                values = self._read(self.memories[source.tensor], self._places(source))
-                self._begin_copies(self.memories[to.tensor], self._places(to), values, node)
+                values = self._read(self.memories[source.tensor], self._elements(source))
+                self._begin_copies(self.memories[to.tensor], self._elements(to), values, node)
 
-    def _begin_copies(self, memory: BufferState, places: Places, values: Array, barrier: Load) -> None:
+    def _begin_copies(self, memory: BufferState, elements: ThreadElements, values: Array, barrier: Load) -> None:
         """Begin a copy for each active thread, counted by its barrier."""
-        phases = self.barriers.phases(self.memories[barrier.tensor], self._places(barrier))
+        phases = self.barriers.phases(self.memories[barrier.tensor], self._elements(barrier))
         for number, phase in enumerate(phases):
             own = slice(number, number + 1)
-            copy = AsyncCopy(memory, places.of(own), values[own])
+            copy = AsyncCopy(memory, elements.of(own), values[own])
             self._begin(copy)
             phase.copies.append(copy)
         self._progress()
@@ -427,8 +427,8 @@ class _Team:
         first = self._locate(stmt.target, index, replace(memory.buffer, swizzle=None)).where
         where = first + np.arange(values.shape[1])
         begin = first - first % prod(memory.buffer.shape)
-        where = begin + swizzle.place(where - begin) if swizzle else where
-        self._begin_copies(memory, Places(memory.buffer, where, self.active), values, stmt.barrier)
+        where = begin + swizzle.position(where - begin) if swizzle else where
+        self._begin_copies(memory, ThreadElements(memory.buffer, where, self.active), values, stmt.barrier)
 
     def _of_active(self, node: Expr) -> NDArray[np.int64]:
         """An index of each active thread."""
@@ -440,37 +440,37 @@ class _Team:
         rank = len(view.box)
         where = np.zeros((count, *view.box), np.int64)
         is_inside = np.ones(where.shape, np.bool_)
-        for d, (at, extent, stride) in enumerate(zip(stmt.place, view.extents, view.strides, strict=True)):
+        for d, (at, extent, stride) in enumerate(zip(stmt.coordinates, view.extents, view.strides, strict=True)):
             along = (np.arange(view.box[d]) * view.all_steps[d]).reshape([-1 if n == d else 1 for n in range(rank)])
-            place = self._of_active(at).reshape(-1, *[1] * rank) + along
-            is_inside &= (place >= 0) & (place < extent)
-            where += place * stride
+            coordinate = self._of_active(at).reshape(-1, *[1] * rank) + along
+            is_inside &= (coordinate >= 0) & (coordinate < extent)
+            where += coordinate * stride
         where, is_inside = where.reshape(count, -1), is_inside.reshape(count, -1)
         source = self.memories[view.tensor]
-        values = self._read(source, Places(source.buffer, np.where(is_inside, where, 0), self.active))
+        values = self._read(source, ThreadElements(source.buffer, np.where(is_inside, where, 0), self.active))
         return np.where(is_inside, values, np.zeros_like(values))
 
-    def _await(self, memory: BufferState, places: Places, last_bits: Array) -> None:
+    def _await(self, memory: BufferState, elements: ThreadElements, last_bits: Array) -> None:
         """Wait for the phases with this last bit of their number."""
-        self._read(memory, places)
-        for place, last_bit in dict(zip(places.where[:, 0].tolist(), last_bits.tolist(), strict=True)).items():
-            is_over = partial(self.barriers.is_over, memory, place, last_bit)
+        self._read(memory, elements)
+        for element, last_bit in dict(zip(elements.where[:, 0].tolist(), last_bits.tolist(), strict=True)).items():
+            is_over = partial(self.barriers.is_over, memory, element, last_bit)
             if self.turns is not None:
                 self.turns.wait(is_over, memory.buffer.name)
             elif not is_over():
                 raise RaceError(f"{memory.buffer.name}: threads wait for what nobody brings")
-            self._end(memory, place, last_bit)
+            self._end(memory, element, last_bit)
 
-    def _end(self, memory: BufferState, place: int, last_bit: int) -> None:
+    def _end(self, memory: BufferState, element: int, last_bit: int) -> None:
         """End a phase: its copies have arrived, and memory that others have read may be overwritten."""
-        phase = self.barriers.end(memory, place, last_bit)
+        phase = self.barriers.end(memory, element, last_bit)
         if phase is None:
             return
         for copy in phase.copies:
             self._arrive(copy)
-            copy.memory.invisible[copy.places.where] = 0  # products and the copy engine are of one proxy
+            copy.memory.invisible[copy.elements.where] = 0  # products and the copy engine are of one proxy
             if self.turns is not None and not self._is_partial and copy.memory.threads is not None:
-                copy.memory.threads.forget_at(copy.places)
+                copy.memory.threads.forget_at(copy.elements)
         for read in phase.reads:
             read.order()
 
@@ -480,5 +480,5 @@ class _Team:
             self.turns.progress()
 
     def _arrive(self, copy: AsyncCopy) -> None:
-        copy.memory.pending_writes[copy.places.where] = False
-        self._write(copy.memory, copy.places, copy.values)
+        copy.memory.pending_writes[copy.elements.where] = False
+        self._write(copy.memory, copy.elements, copy.values)

@@ -72,9 +72,9 @@ class LaunchCall:
         """
         overlapping = pointer(Attribute(OVERLAPPING, 0, 1))
         config = Config(launch.grid, (launch.threads, 1, 1), launch.smem_bytes, stream, overlapping, int(overlaps))
-        places = [c_uint64(address) for address in addresses]
-        arguments = (*places, *maps)
-        at = [*map(addressof, places), *(tensor_map.ctypes.data for tensor_map in maps)]
+        pointers = [c_uint64(address) for address in addresses]
+        arguments = (*pointers, *maps)
+        at = [*map(addressof, pointers), *(tensor_map.ctypes.data for tensor_map in maps)]
         return LaunchCall(function, config, (c_void_p * len(at))(*at), arguments)
 
     def queue(self) -> None:

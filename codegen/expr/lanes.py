@@ -65,8 +65,8 @@ def _lane(node: Expr, lane: int, done: dict[Expr, Expr]) -> Expr:
             case Load(tensor, index, dtype):
                 scalar = Load(tensor, tuple(_lane(i, lane, done) for i in index), dtype)
             case Op("zip_low" | "zip_high" as name, args):
-                place = lane // 2 + (node.lanes // 2 if name == "zip_high" else 0)
-                scalar = _lane(args[lane % 2], place, {})  # another lane than that of `done`
+                source = lane // 2 + (node.lanes // 2 if name == "zip_high" else 0)
+                scalar = _lane(args[lane % 2], source, {})  # another lane than that of `done`
             case Op(name, args, dtype):
                 scalar = op(name, *(_lane(a, lane, done) for a in args), dtype=dtype)
             case Const() | Var():

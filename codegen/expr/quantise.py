@@ -30,7 +30,7 @@ MOST_STEPS = 1 << 22
 """Whole numbers up to this one are exact with ROUNDING_MAGIC added."""
 
 NEIGHBOURS = np.arange(-4, 5, dtype=np.int32)
-"""How many floats off a place the quotients are compared."""
+"""How many floats off a border the quotients are compared."""
 
 
 def without_divisions(expr: Expr) -> Expr:
@@ -163,8 +163,8 @@ def _inverse(scale: float, low: int, high: int) -> _Inverse | None:
 
     ends = (np.array([low, high]) * np.float64(divisor)).astype(np.float32)
     whole = np.arange(low, high, dtype=np.float64)
-    places = ((whole + 0.5) * np.float64(divisor)).astype(np.float32)
-    near = np.sort((places.view(np.int32)[:, None] + NEIGHBOURS).view(np.float32), axis=1)
+    borders = ((whole + 0.5) * np.float64(divisor)).astype(np.float32)
+    near = np.sort((borders.view(np.int32)[:, None] + NEIGHBOURS).view(np.float32), axis=1)
     if not agree(ends, np.array([low, high])) or not agree(near, np.stack([whole, whole + 1], axis=1)):
         return None
     return _Inverse(float(head), float(tail), float(ends[0]), float(ends[1]))

@@ -1,7 +1,7 @@
 """Symbolic numbers: what is computed from them is recorded, and what is decided by them becomes a condition.
 
-A `SymbolicInt` stands where an int does, in shapes, extents and indices. It has a value, and a place in a `Trace`. Code
-that computes with it runs as it would with the value, and the trace keeps each number that comes of it, and each
+A `SymbolicInt` stands where an int does, in shapes, extents and indices. It has a value, and a number in a `Trace`.
+Code that computes with it runs as it would with the value, and the trace keeps each number that comes of it, and each
 comparison with its outcome. At other values of the symbols that give the same outcomes, the same code would have done
 the same with the numbers that `Trace.replay` computes. So what it made holds for these values too. Where a plain int is
 wanted, as by `range` or a format, the value itself becomes a condition.
@@ -40,13 +40,13 @@ def is_symbolic_name(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-class Place(NamedTuple):
+class TraceNumber(NamedTuple):
     """A number of a trace as an operand, where an int is a plain one."""
 
     number: int
 
 
-Operand = Place | int
+Operand = TraceNumber | int
 _Key = tuple[str, Operand, Operand]
 
 
@@ -70,7 +70,7 @@ class Trace:
 
     def compute(self, op: str, left: Operand, right: Operand) -> SymbolicInt:
         """The result of an arithmetic op; equal ones are one number. Raises ZeroDivisionError: an outcome, too."""
-        if op in ("//", "%") and isinstance(right, Place) and self.decide("==", right, 0):
+        if op in ("//", "%") and isinstance(right, TraceNumber) and self.decide("==", right, 0):
             raise ZeroDivisionError
         key = op, left, right
         number = self._numbers.get(key)
@@ -105,7 +105,7 @@ class Trace:
         known: dict[int, int] = {}
         for (op, left, right), outcome in self.guards.items():
             match op, left, right:
-                case ("==", Place(number), int()) | ("==", int(), Place(number)) if outcome:
+                case ("==", TraceNumber(number), int()) | ("==", int(), TraceNumber(number)) if outcome:
                     known[number] = self.values[number]
         for number, (_, left, right) in enumerate(self.steps, self.symbols):
             if all(isinstance(operand, int) or operand.number in known for operand in (left, right)):
@@ -129,7 +129,7 @@ class Trace:
 
 
 def _value(values: Sequence[int], operand: Operand) -> int:
-    return values[operand.number] if isinstance(operand, Place) else operand
+    return values[operand.number] if isinstance(operand, TraceNumber) else operand
 
 
 class SymbolicInt:
@@ -229,7 +229,7 @@ class SymbolicInt:
 
     def __index__(self) -> int:
         value = self.trace.values[self.number]
-        self.trace.decide("==", Place(self.number), value)
+        self.trace.decide("==", TraceNumber(self.number), value)
         return value
 
     __int__ = __index__
@@ -287,7 +287,7 @@ def plain_at(values: Sequence[int]) -> Callable[[int], int]:
 
 
 def _operand(value: int | SymbolicInt) -> Operand:
-    return Place(value.number) if isinstance(value, SymbolicInt) else value
+    return TraceNumber(value.number) if isinstance(value, SymbolicInt) else value
 
 
 def _simplify(op: str, left: int | SymbolicInt, right: int | SymbolicInt) -> int | SymbolicInt | None:

@@ -21,7 +21,7 @@ from .warpgroup import CHUNK_BYTES, COLUMNS, PANEL, ROW_BYTES
 PIECE_BYTES = tuple(columns * ROW_BYTES for columns in COLUMNS)
 """Sizes of copies: the operand of so many columns that one round of a product of warpgroups needs."""
 
-FETCH_BYTES = tuple(places * ROW_BYTES for places in range(2 * PANEL, 8 * PANEL + 1, PANEL))
+FETCH_BYTES = tuple(rows * ROW_BYTES for rows in range(2 * PANEL, 8 * PANEL + 1, PANEL))
 """Sizes of both operands that one round of a product of warpgroups needs, in whole panels."""
 
 ARRIVALS = (1, 4, 8, 12)
@@ -108,10 +108,10 @@ FETCH_RANKS = range(2, 6)
 """Dimensions of a tensor of which the engine copies boxes, as far as they are used."""
 
 MOST_BOX = 256
-"""Places that a box spans along a dimension (CUDA Driver API, cuTensorMapEncodeTiled)."""
+"""Most elements that a box spans along a dimension (CUDA Driver API, cuTensorMapEncodeTiled)."""
 
 MOST_STEP = 8
-"""Places from one element of a box to the next one along a dimension (as above)."""
+"""Longest step from one element of a box to the next one along a dimension (as above)."""
 
 SWIZZLE_BITS = 3
 """Bits of the number of a row of 128 bytes by which its chunks are exchanged, as products of warpgroups expect."""

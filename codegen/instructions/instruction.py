@@ -1,6 +1,6 @@
 """Instruction: one of NVIDIA GPUs that no expression stands for: what it is in CUDA C, and what it means in numpy.
 
-An operand is some consecutive elements, of each thread's own registers or at a place in memory that each thread names.
+An operand is some consecutive elements: registers of each thread, or memory from an address on that each thread names.
 Meanings see all warps of a block at once: an operand is an array (warps, 32, elements).
 """
 
@@ -29,17 +29,17 @@ class Matrix(NamedTuple):
     """The part of a matrix in shared memory that the threads of an instruction address together, 16 bytes each.
 
     The unit that reads it is given the start alone and expects rows of 128 bytes, whose chunks of 16 are exchanged
-    (`swizzle_bytes`) if `is_exchanged`. The addresses of the threads must agree with that.
+    (`swizzle_bytes`) if `is_swizzled`. The addresses of the threads must agree with that.
     """
 
     begin: int  # the number, among `ins`, of the operand whose first thread addresses its start
-    places: tuple[int, ...]  # of each thread: bytes from the start to its part, before the exchange
+    offsets_bytes: tuple[int, ...]  # of each thread: from the start to its part, before the exchange
     is_swizzled: bool = True
 
 
-def swizzle_bytes(place: Array) -> Array:
+def swizzle_bytes(offset: Array) -> Array:
     """Offsets of bytes after the swizzle of 128 bytes, which puts chunk c of row r in place of chunk c ^ r % 8."""
-    return np.asarray(place ^ (place >> 3 & 0x70))
+    return np.asarray(offset ^ (offset >> 3 & 0x70))
 
 
 class OperandSpec(NamedTuple):
@@ -125,10 +125,11 @@ class Instruction:
         """The device function."""
         return f"static __device__ __forceinline__ void {self._symbol}({self.parameters}) {{\n{self.body}}}\n"
 
-    def call(self, places: Sequence[str]) -> str:
+    def call(self, addresses: Sequence[str]) -> str:
         """A call of it, with pointers to whatever types."""
         kinds = (pointer.rpartition(" ")[0] for pointer in self.parameters.split(", ") if pointer)
-        arguments = ", ".join(f"reinterpret_cast<{kind}>({place})" for kind, place in zip(kinds, places, strict=True))
+        pairs = zip(kinds, addresses, strict=True)
+        arguments = ", ".join(f"reinterpret_cast<{kind}>({address})" for kind, address in pairs)
         return f"{self._symbol}({arguments});"
 
     @property

@@ -74,12 +74,12 @@ def _product(depth: int, bytes_each: int, wide: np.dtype[Any], a: Array, b: Arra
     left = np.zeros((len(a), 16, depth), wide)
     right = np.zeros((len(b), depth, 8), wide)
     total = np.zeros((len(c), 16, 8), wide)
-    for matrix, values, places in (
+    for matrix, values, (rows, columns) in (
         (left, a, left_map(depth, bytes_each)),
         (right, b, right_map(depth, bytes_each)),
         (total, c, sum_map()),
     ):
-        matrix[:, places[0], places[1]] = values.astype(wide)
+        matrix[:, rows, columns] = values.astype(wide)
     product = left @ right + total
     rows, columns = sum_map()
     return (product[:, rows, columns],)
@@ -104,11 +104,11 @@ def _mma(wide: str, left: str, right: str, depth: int, section: str) -> Instruct
     sums, dtypes = SUMS[wide], (OPERANDS[left], OPERANDS[right])
     bytes_each = dtypes[0].itemsize
     first, second = (rows * depth // WARP * bytes_each // 4 for rows in (16, 8))  # registers
-    places = slots(0, 4), slots(4, first), slots(4 + first, second), slots(4 + first + second, 4)
+    operands = slots(0, 4), slots(4, first), slots(4 + first, second), slots(4 + first + second, 4)
     inputs = constraints("r", "a", first), constraints("r", "b", second), constraints(sums.letter, "c", 4)
     shape = f"m16n8k{depth}"
     body = (
-        f'  asm("mma.sync.aligned.{shape}.row.col.{wide}.{left}.{right}.{wide} {", ".join(places)};"\n'
+        f'  asm("mma.sync.aligned.{shape}.row.col.{wide}.{left}.{right}.{wide} {", ".join(operands)};"\n'
         f"      : {constraints('=' + sums.letter, 'd', 4)}\n"
         f"      : {', '.join(inputs)});\n"
     )

@@ -66,7 +66,7 @@ PANEL_ROWS = 64
 
 
 def depth(bytes_each: int) -> int:
-    """Places of the reduction that one product reads."""
+    """Elements along the reduction that one product reads."""
     return DEPTH_BYTES // bytes_each
 
 
@@ -89,7 +89,7 @@ Number = TypeVar("Number", Expr, NDArray[np.int64])
 
 
 def chunk_of(major: str, thread: Number) -> tuple[Number, Number]:
-    """The row and the chunk that a thread of a group addresses, of 64 places along an operand, for one product.
+    """The row and the chunk that a thread of a group addresses, of 64 rows or columns of an operand, for one product.
 
     `major`: "k" of rows along the reduction, of which two chunks are read; "mn" of rows across, of which sixteen are.
     """
@@ -97,8 +97,8 @@ def chunk_of(major: str, thread: Number) -> tuple[Number, Number]:
     return thread % rows, thread // rows
 
 
-def places(major: str, part: int, rows: int = ROWS) -> tuple[int, ...]:
-    """`Matrix.places` of one part, which is 64 places along an operand of `rows` places."""
+def thread_offsets_bytes(major: str, part: int, rows: int = ROWS) -> tuple[int, ...]:
+    """`Matrix.offsets_bytes` of one part: 64 rows or columns of an operand that has `rows` of them."""
     row, chunk = chunk_of(major, np.arange(GROUP))
     if major == PACKED:
         return tuple(((chunk * rows + part * PANEL + row) * CHUNK_BYTES).tolist())
@@ -124,7 +124,7 @@ def sum_map(columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def register_map() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and places of the reduction of the elements (64 x 16) in each thread's registers, as arrays (128, 8)."""
+    """Rows and columns of the elements (64 x 16) in each thread's registers, as arrays (128, 8)."""
     thread, element = np.meshgrid(np.arange(GROUP), np.arange(8), indexing="ij")
     warp, lane = thread // WARP, thread % WARP
     row = 16 * warp + lane // 4 + 8 * (element // 2 % 2)
@@ -132,13 +132,13 @@ def register_map() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _matrix(major: str, parts: tuple[Array, ...], wide: np.dtype[Any]) -> Array:
-    """The chunks that threads address, as matrices (groups, rows, places of the reduction) in the type of sums."""
+    """The chunks that threads address, as matrices (groups, rows, reduction) in the type of sums."""
     blocks = []
     if major == IN_REGISTERS:
         [part] = parts
-        rows, places = register_map()
+        rows, columns = register_map()
         matrix = np.zeros((part.shape[0] * WARP // GROUP, ROWS, 16), wide)
-        matrix[:, rows, places] = part.astype(wide).reshape(-1, GROUP, 8)
+        matrix[:, rows, columns] = part.astype(wide).reshape(-1, GROUP, 8)
         return matrix
     for part in parts:
         each, deep = part.shape[-1], 2 * part.shape[-1]
@@ -167,7 +167,7 @@ def _left_operand(kind: str, major: str) -> tuple[OperandSpec, str, list[str]]:
     dtype = OPERANDS[kind]
     if major == IN_REGISTERS:
         return in_registers(dtype, CHUNK_BYTES), "unsigned", constraints("r", "a", 4).split(", ")
-    return in_shared(CHUNK_BYTES, dtype, Matrix(0, places(major, 0))), "void", ['"l"(matrix_at(a))']
+    return in_shared(CHUNK_BYTES, dtype, Matrix(0, thread_offsets_bytes(major, 0))), "void", ['"l"(matrix_at(a))']
 
 
 def _wgmma(
@@ -177,7 +177,7 @@ def _wgmma(
     count, (left, right) = ROWS * columns // GROUP, majors
     sums, parts = in_registers(SUMS[wide].dtype, 4 * count), range(columns // PANEL)
     a, left_kind, inputs = _left_operand(kinds[0], left)
-    matrices = (Matrix(1, places(right, part, columns), right != PACKED) for part in parts)
+    matrices = (Matrix(1, thread_offsets_bytes(right, part, columns), right != PACKED) for part in parts)
     factors = (a, *(in_shared(CHUNK_BYTES, OPERANDS[kinds[1]], matrix) for matrix in matrices))
     inputs.append(f'"l"(packed_at(b0, {columns}u))' if right == PACKED else '"l"(matrix_at(b0))')
     left_slots = slots(count, 4) if left == IN_REGISTERS else f"%{count}"

@@ -42,18 +42,18 @@ def element_name(buffer: Buffer, number: int) -> str:
     return f"{buffer.name}{[int(i) for i in np.unravel_index(number, buffer.shape)]}"
 
 
-class Places(NamedTuple):
+class ThreadElements(NamedTuple):
     """Elements that threads access: (active threads, leading lanes in use)."""
 
     buffer: Buffer
     where: NDArray[np.int64]  # linear index in the memory of all owners
     threads: NDArray[np.int64]  # their numbers
 
-    def of(self, chosen: slice | NDArray[np.bool_]) -> Places:
-        """The places of some of the threads."""
-        return Places(self.buffer, self.where[chosen], self.threads[chosen])
+    def of(self, chosen: slice | NDArray[np.bool_]) -> ThreadElements:
+        """Those of some of the threads."""
+        return ThreadElements(self.buffer, self.where[chosen], self.threads[chosen])
 
-    def element(self, chosen: NDArray[np.bool_]) -> str:
+    def first_name(self, chosen: NDArray[np.bool_]) -> str:
         """The first of some elements, for people."""
         number = int(self.where[chosen][0]) % prod(self.buffer.shape)
         index = [int(i) for i in np.unravel_index(number, self.buffer.shape)]
@@ -86,10 +86,10 @@ class AccessLog:
         self.reader.fill(NOBODY)
         self.writer.fill(NOBODY)
 
-    def forget_at(self, places: Places) -> None:
-        """Forget accesses to these places: later ones are ordered after them."""
-        self.reader[places.where] = NOBODY
-        self.writer[places.where] = NOBODY
+    def forget_at(self, elements: ThreadElements) -> None:
+        """Forget accesses to these elements: later ones are ordered after those."""
+        self.reader[elements.where] = NOBODY
+        self.writer[elements.where] = NOBODY
 
     def sync_warps(self) -> None:
         """Attribute accesses of threads to their whole warps, which have met."""
@@ -98,29 +98,31 @@ class AccessLog:
                 np.copyto(by, warp_of(by), where=by >= 0)
         self.is_changed = False
 
-    def read(self, places: Places, by: NDArray[np.int64]) -> None:
-        """Note reads; `by` has the reader of each place. Raises RaceError."""
+    def read(self, elements: ThreadElements, by: NDArray[np.int64]) -> None:
+        """Note reads; `by` has the reader of each element. Raises RaceError."""
         self.is_changed = True
-        self._refuse(places, by, self.writer, "reads", "wrote")
-        before = self.reader[places.where]
+        self._refuse(elements, by, self.writer, "reads", "wrote")
+        before = self.reader[elements.where]
         is_own = (before == NOBODY) | (before == by) | (before == warp_of(by))
-        self.reader[places.where] = np.where(is_own, by, SEVERAL)
-        again = self.reader[places.where]  # of several readers in this statement the last one is noted
-        self.reader[places.where[(again != by) & (again != SEVERAL)]] = SEVERAL
+        self.reader[elements.where] = np.where(is_own, by, SEVERAL)
+        again = self.reader[elements.where]  # of several readers in this statement the last one is noted
+        self.reader[elements.where[(again != by) & (again != SEVERAL)]] = SEVERAL
 
-    def write(self, places: Places, by: NDArray[np.int64]) -> None:
+    def write(self, elements: ThreadElements, by: NDArray[np.int64]) -> None:
         """Note writes, as `read`."""
         self.is_changed = True
-        self._refuse(places, by, self.writer, "writes", "wrote")
-        self._refuse(places, by, self.reader, "writes", "read")
-        self.writer[places.where] = by
-        self._refuse(places, by, self.writer, "writes", "writes too")
+        self._refuse(elements, by, self.writer, "writes", "wrote")
+        self._refuse(elements, by, self.reader, "writes", "read")
+        self.writer[elements.where] = by
+        self._refuse(elements, by, self.writer, "writes", "writes too")
 
-    def _refuse(self, places: Places, by: NDArray[np.int64], before: NDArray[np.int64], does: str, did: str) -> None:
-        others = before[places.where]
+    def _refuse(
+        self, elements: ThreadElements, by: NDArray[np.int64], before: NDArray[np.int64], does: str, did: str
+    ) -> None:
+        others = before[elements.where]
         clashes = (others != NOBODY) & (others != by) & (others != warp_of(by))
         if clashes.any():
             other = others[clashes][0]
             which = "several" if other < 0 else other
-            does = f"{self.what} {by[clashes][0]} {does} {places.element(clashes)}"
+            does = f"{self.what} {by[clashes][0]} {does} {elements.first_name(clashes)}"
             raise RaceError(f"{does}, which {self.what} {which} {did}")

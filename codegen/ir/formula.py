@@ -64,11 +64,11 @@ class _LineWriter:
                 self.expression(base, BINDING["add"], depth + 1)
                 self.put(f":+{lanes}{')' if binding else ''}")
             case Load(tensor, index, _, count):
-                self.place(tensor, index, count, depth + 1)
+                self.element(tensor, index, count, depth + 1)
             case Op():
                 self._op(node, binding, depth + 1)
 
-    def place(self, tensor: str, index: Sequence[Expr], count: int | None, depth: int = 0) -> None:
+    def element(self, tensor: str, index: Sequence[Expr], count: int | None, depth: int = 0) -> None:
         """An element of a tensor, or a vector of them. Names of registers begin with a dot, which tells nobody much."""
         self.put(f"{tensor.lstrip('.')}[")
         self.arguments(index, depth)
@@ -120,7 +120,7 @@ def store_formula(store: Store, most_letters: int = MOST_LETTERS) -> str:
     """A store as one line: `a[i] = b`, or `a[i] += b` where it adds to the old value."""
     writer = _LineWriter(most_letters - len(CUT))
     try:
-        writer.place(store.tensor, store.index, store.count)
+        writer.element(store.tensor, store.index, store.count)
         sign, parts = _assignment(store)
         writer.put(f" {sign} ")
         for number, part in enumerate(parts):
@@ -136,7 +136,7 @@ def prefetch_formula(prefetch: Prefetch, most_letters: int = MOST_LETTERS) -> st
     writer = _LineWriter(most_letters - len(CUT))
     try:
         writer.put("ask early for ")
-        writer.place(prefetch.tensor, prefetch.index, None)
+        writer.element(prefetch.tensor, prefetch.index, None)
     except _LineFull:
         writer.parts.append(CUT)
     return "".join(writer.parts)
@@ -145,14 +145,15 @@ def prefetch_formula(prefetch: Prefetch, most_letters: int = MOST_LETTERS) -> st
 def _assignment(store: Store) -> tuple[str, Sequence[Expr]]:
     """The sign of a store, = or +=, and the factors of the value."""
     match store.value:
-        case Op("fma", (left, right, Load() as old)) if _is_place(old, store):
+        case Op("fma", (left, right, Load() as old)) if _is_target(old, store):
             return "+=", (left, right)
-        case Op("add", (Load() as old, rest)) | Op("add", (rest, Load() as old)) if _is_place(old, store):
+        case Op("add", (Load() as old, rest)) | Op("add", (rest, Load() as old)) if _is_target(old, store):
             return "+=", (rest,)
     return "=", (store.value,)
 
 
-def _is_place(load: Load, store: Store) -> bool:
+def _is_target(load: Load, store: Store) -> bool:
+    """Whether a load reads what a store writes."""
     return load.tensor == store.tensor and load.index == store.index
 
 

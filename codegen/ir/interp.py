@@ -25,7 +25,7 @@ from .access import (
     AccessLog,
     Array,
     BoundsError,
-    Places,
+    ThreadElements,
     UndefinedRead,
     element_name,
     flat_parameters,
@@ -88,7 +88,7 @@ class _IterationLog:
         for flags, note in ((self.writes, self.earlier.write), (self.reads, self.earlier.read)):
             where = np.flatnonzero(np.frombuffer(flags, np.uint8))
             by = np.full(len(where), iteration)
-            note(Places(self.buffer, where, by), by)
+            note(ThreadElements(self.buffer, where, by), by)
             flags[:] = bytes(len(flags))
 
 
@@ -104,7 +104,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Elements of a flat buffer as program text: one, a slice of consecutive ones, or an array of places."""
+    """Elements of a flat buffer as program text: one, a slice of consecutive ones, or an array of indices."""
 
     start: str
     count: int  # number of elements
@@ -287,18 +287,19 @@ class _PythonProgram:
         lanes = max((i.lanes for i in access.index), default=1)
         count = access.count or lanes
         consecutive = lanes > 1 and contiguous(access.index)
-        places, tests, terms = [], [], []
+        positions, tests, terms = [], [], []
         for index, extent, stride in zip(access.index, slot.buffer.shape, slot.buffer.strides, strict=True):
-            place = self.value(index.base if consecutive and isinstance(index, Ramp) else index)
+            position = self.value(index.base if consecutive and isinstance(index, Ramp) else index)
             if index.lanes > 1 and not consecutive:
-                place = place if count == lanes else f"{place}[:{count}]"
-                tests.append(f"0 <= {place}.min() and {place}.max() < {extent}")
+                position = position if count == lanes else f"{position}[:{count}]"
+                tests.append(f"0 <= {position}.min() and {position}.max() < {extent}")
             else:
-                tests.append(f"0 <= {place} < {extent - (count - 1 if consecutive and index.lanes > 1 else 0)}")
-            places.append(place)
-            terms.append(place if stride == 1 else f"{place} * {stride}")
+                tests.append(f"0 <= {position} < {extent - (count - 1 if consecutive and index.lanes > 1 else 0)}")
+            positions.append(position)
+            terms.append(position if stride == 1 else f"{position} * {stride}")
         if tests:
-            wrong = f"outside({self.keep('access', access)}, {self.keep('buffer', slot.buffer)}, {', '.join(places)})"
+            kept = self.keep("access", access), self.keep("buffer", slot.buffer)
+            wrong = f"outside({', '.join((*kept, *positions))})"
             self.emit(f"if not ({' and '.join(tests)}): {wrong}")
         start = self.fresh("p")
         self.emit(f"{start} = {' + '.join(terms) or '0'}")
@@ -368,14 +369,14 @@ def _pad(values: Array, lanes: int) -> Array:
     return result
 
 
-def _refuse_outside(access: Load | Store, buffer: Buffer, *places: Any) -> NoReturn:
+def _refuse_outside(access: Load | Store, buffer: Buffer, *positions: Any) -> NoReturn:
     lanes = max(i.lanes for i in access.index)
     count = "" if lanes == 1 else f" ({access.count or lanes} lanes)"
-    index = [p.tolist() if isinstance(p, np.ndarray) else int(p) for p in places]
+    index = [p.tolist() if isinstance(p, np.ndarray) else int(p) for p in positions]
     raise BoundsError(f"{buffer.name}{index}{count} is outside shape {list(buffer.shape)}")
 
 
 def _refuse_undefined(buffer: Buffer, unset: bytearray, start: Any, count: int) -> NoReturn:
-    places = range(start, start + count) if np.ndim(start) == 0 else start.tolist()
-    first = next(place for place in places if unset[place])
+    numbers = range(start, start + count) if np.ndim(start) == 0 else start.tolist()
+    first = next(number for number in numbers if unset[number])
     raise UndefinedRead(f"{element_name(buffer, first)} is read before anything wrote it")

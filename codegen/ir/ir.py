@@ -64,8 +64,8 @@ class Swizzle:
     base: int
     shift: int
 
-    def place(self, number: Any) -> Any:
-        """Where the element of a number is; of an array of them too."""
+    def position(self, number: Any) -> Any:
+        """The position in memory of the element with a number; of an array of numbers too."""
         high = number >> (self.base + self.shift)
         return number ^ ((high & ((1 << self.bits) - 1)) << self.base)
 
@@ -131,7 +131,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Ask for the memory around `tensor[index]`, to be near when it is read. The place may be outside of the tensor."""
+    """Ask for the memory around `tensor[index]`, to be near when it is read. `index` may be outside of the tensor."""
 
     tensor: str
     index: tuple[Expr, ...]
@@ -165,13 +165,13 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """One thread has the copy engine bring the box at `place` of a map into shared memory, from `target` on, row-major.
+    """One thread has the copy engine bring the box at `coordinates` into shared memory, from `target` on, row-major.
 
     `barrier` (an element of shared memory) counts its bytes. See `instructions.bulk` for barriers.
     """
 
     map: TensorMap
-    place: tuple[Expr, ...]
+    coordinates: tuple[Expr, ...]  # of the first element of the box
     target: Load
     barrier: Load
 
@@ -332,13 +332,14 @@ def rewrite(stmt: Stmt, fresh: Callable[[Expr], Expr]) -> Stmt:
         case Prefetch(tensor, index):
             return Prefetch(tensor, tuple(map(fresh, index)))
         case Store(tensor, index, value, count):
-            place, new = tuple(map(fresh, index)), fresh(value)
-            return stmt if place == index and new is value else Store(tensor, place, new, count)
+            new_index, new_value = tuple(map(fresh, index)), fresh(value)
+            is_same = new_index == index and new_value is value
+            return stmt if is_same else Store(tensor, new_index, new_value, count)
         case Do(name, outs, ins):
             return Do(name, _operands(outs, fresh), _operands(ins, fresh))
-        case Fetch(tensor_map, place, target, barrier):
+        case Fetch(tensor_map, coordinates, target, barrier):
             target, barrier = _operands((target, barrier), fresh)
-            return Fetch(tensor_map, tuple(map(fresh, place)), target, barrier)
+            return Fetch(tensor_map, tuple(map(fresh, coordinates)), target, barrier)
         case Roles(roles):
             return Roles(tuple(replace(role, body=rewrite(role.body, fresh)) for role in roles))
         case Barrier():
@@ -466,8 +467,8 @@ def _lines(stmt: Stmt, depth: int) -> Iterator[str]:
         case Do(name, outs, ins):
             results = f"{', '.join(map(str, outs))} = " if outs else ""
             yield f"{pad}{results}{name}({', '.join(map(str, ins))})"
-        case Fetch(tensor_map, place, target, barrier):
-            yield f"{pad}{target} = fetch {tensor_map} at [{', '.join(map(str, place))}] for {barrier}"
+        case Fetch(tensor_map, coordinates, target, barrier):
+            yield f"{pad}{target} = fetch {tensor_map} at [{', '.join(map(str, coordinates))}] for {barrier}"
         case Roles(roles):
             for role in roles:
                 registers = f", {role.registers} registers" if role.registers else ""

@@ -62,8 +62,8 @@ def _dot(name: str, stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
     return For(ROW, buffer.shape[-2], For(DEPTH, depth, _row(buffer, total, value)))
 
 
-def _at(operand: Load, places: Mapping[str, Expr]) -> Load:
-    return Load(operand.tensor, tuple(substitute(e, places) for e in operand.index), DType.I32)
+def _at(operand: Load, values: Mapping[str, Expr]) -> Load:
+    return Load(operand.tensor, tuple(substitute(e, values) for e in operand.index), DType.I32)
 
 
 MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {
@@ -80,17 +80,17 @@ SUM_TYPES = {"matrix.dot4": DType.I32, "matrix.dot2_bf16": DType.F32}
 """Types of the sums of dots, whose operands are words."""
 
 
-def is_matrix(place: Load) -> bool:
+def is_matrix(operand: Load) -> bool:
     """Whether rows lie at equal distances in memory, and neighbours along COLUMN side by side."""
-    forms = [form(e) for e in place.index]
+    forms = [form(e) for e in operand.index]
     steps = [total.terms.get(Var(COLUMN), 0) for total in forms]
     others = {name for total in forms for atom in total.terms if not isinstance(atom, Var) for name in variables(atom)}
     return steps == [*[0] * (len(steps) - 1), 1] and not others & {ROW, COLUMN}
 
 
-def pitch(place: Load, buffer: Buffer) -> int:
+def pitch(operand: Load, buffer: Buffer) -> int:
     """Elements from a row to the next in memory."""
-    steps = zip(place.index, buffer.strides, strict=True)
+    steps = zip(operand.index, buffer.strides, strict=True)
     return sum(stride * form(e).terms.get(Var(ROW), 0) for e, stride in steps)
 
 

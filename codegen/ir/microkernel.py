@@ -63,7 +63,7 @@ def extract_call(stmt: Alloc, buffers: Mapping[str, Buffer]) -> Call | None:
     extents = [part.extent for part in inside if isinstance(part, For)]
     if any(is_symbolic(number) for number in chain(extents, *(buffer.shape for buffer in outer))):
         return None  # a microkernel has no such numbers but in its integers
-    if any(buffer.scope is Scope.REGISTER for buffer in outer) or not _places(inside, own) <= loops:
+    if any(buffer.scope is Scope.REGISTER for buffer in outer) or not _register_variables(inside, own) <= loops:
         return None
     integers = _Integers(loops)
     body = rewrite(stmt, integers)
@@ -89,7 +89,7 @@ def _stores(stmt: Stmt) -> int:
     return int(isinstance(stmt, Store))
 
 
-def _places(inside: Sequence[Stmt], own: Mapping[str, Buffer]) -> frozenset[str]:
+def _register_variables(inside: Sequence[Stmt], own: Mapping[str, Buffer]) -> frozenset[str]:
     """The variables in indices of registers."""
     stores = [part for part in inside if isinstance(part, Store)]
     accesses: list[Store | Load] = [*stores, *loads(*(root for part in inside for root in expressions(part)))]

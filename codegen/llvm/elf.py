@@ -55,7 +55,7 @@ class ObjectFault(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A place in a section that gets the address of a symbol, by the rule of its kind."""
+    """A word of a section that gets the address of a symbol, by the rule of its kind."""
 
     offset: int
     kind: int
@@ -76,7 +76,7 @@ class Section:
 
 
 class Symbol(NamedTuple):
-    """A name for a place. `section` is None where another file has it."""
+    """A name for an address. `section` is None where another file has it."""
 
     name: str
     section: int | None  # its number among all of the file
@@ -204,8 +204,8 @@ def section_table(entries: Sequence[SectionEntry], start: int) -> tuple[bytes, i
     rows = [bytes(SECTION_HEADER.size)]
     for offset, entry in zip(offsets, entries, strict=False):
         locals_end = int(entry.kind is SectionKind.LINKED_SYMBOLS)  # none but the first is local
-        place = (entry.start, entry.start, entry.size_bytes)
+        extent = (entry.start, entry.start, entry.size_bytes)  # address, offset in the file, size
         rest = (entry.link, locals_end, 8, entry.entry_bytes)
-        rows.append(SECTION_HEADER.pack(offset, entry.kind, entry.flags, *place, *rest))
+        rows.append(SECTION_HEADER.pack(offset, entry.kind, entry.flags, *extent, *rest))
     rows.append(SECTION_HEADER.pack(offsets[-1], SectionKind.TEXTS, 0, 0, start, len(texts), 0, 0, 1, 0))
     return texts + bytes(padding) + b"".join(rows), start + len(texts) + padding, len(rows)

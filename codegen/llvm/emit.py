@@ -288,7 +288,7 @@ class _FunctionEmitter:
         if address.lanes > 1 and address.step != memory.size_bytes:
             self._scatter(stmt, memory, address, value)
         else:
-            self._write(memory, self._place(memory, address), value)
+            self._write(memory, self._range(memory, address), value)
 
     def _expand(self, value: Expr) -> Expr:
         """What is stored, in ops that the machine has."""
@@ -312,16 +312,16 @@ class _FunctionEmitter:
 
     def _matrix_instruction(self, stmt: Do) -> None:
         self._memo.clear()
-        registers, place, pitch_bytes = [], "", 0
+        registers, address, pitch_bytes = [], "", 0
         for operand in (*stmt.outs, *stmt.ins):
             memory = self._memory(operand.tensor)
             if memory.buffer.scope is Scope.MATRIX:
                 number = [int(self._value(e).number or 0) for e in operand.index[:-2]]
                 registers.append(self._matrices.number(operand.tensor, number))
             else:
-                place = self._pointer(first_element(operand), memory)
+                address = self._pointer(first_element(operand), memory)
                 pitch_bytes = pitch(operand, memory.buffer) * memory.size_bytes
-        self._builder.lines.append(call(stmt, registers, place, pitch_bytes))
+        self._builder.lines.append(call(stmt, registers, address, pitch_bytes))
         self._forget()
 
     # Memory.
@@ -333,12 +333,12 @@ class _FunctionEmitter:
             memory = self._buffers[name] = memory._replace(base=self._once(f"load ptr, ptr {slot}", 0))
         return memory
 
-    def _place(self, memory: BufferPointer, address: Address) -> MemoryRange:
+    def _range(self, memory: BufferPointer, address: Address) -> MemoryRange:
         """The memory range of an access. Terms known furthest outside are added first, constants last."""
         key = (id(address), memory.base)
-        place = self._invariants.places.get(key)
-        if place is not None:
-            return place
+        memory_range = self._invariants.ranges.get(key)
+        if memory_range is not None:
+            return memory_range
         parts: list[tuple[int, int, str]] = []
         steady, offset = True, address.offset
         for expr, scale in address.terms:
@@ -352,10 +352,10 @@ class _FunctionEmitter:
             else:
                 offset += scale * int(number)
         pointer = self._displace(memory.base, parts) if parts else memory.base
-        place = MemoryRange(pointer, offset, address.lanes, address.used)
+        memory_range = MemoryRange(pointer, offset, address.lanes, address.used)
         if steady:
-            self._invariants.places[key] = place
-        return place
+            self._invariants.ranges[key] = memory_range
+        return memory_range
 
     def _displace(self, pointer: str, parts: list[tuple[int, int, str]]) -> str:
         """A pointer moved by multiples of values: by their depths, scales and texts."""
@@ -373,8 +373,8 @@ class _FunctionEmitter:
         return pointer
 
     def _pointer(self, element: Load, memory: BufferPointer) -> str:
-        place = self._place(memory, self._book.address(element, memory.buffer))
-        return self._at(place.pointer, place.offset)
+        memory_range = self._range(memory, self._book.address(element, memory.buffer))
+        return self._at(memory_range.pointer, memory_range.offset)
 
     def _at(self, pointer: str, offset: int, depth: int = LOCAL) -> str:
         if offset == 0:
@@ -399,64 +399,65 @@ class _FunctionEmitter:
         address = self._book.address(node, memory.buffer)
         if address.lanes > 1 and address.step != memory.size_bytes:
             return self._gather(node, memory, address)
-        return self._read(memory, self._place(memory, address))
+        return self._read(memory, self._range(memory, address))
 
-    def _read(self, memory: BufferPointer, place: MemoryRange) -> SsaValue:
-        value = self._state.get(memory, place)
+    def _read(self, memory: BufferPointer, memory_range: MemoryRange) -> SsaValue:
+        value = self._state.get(memory, memory_range)
         if value is None:
-            where = self._at(place.pointer, place.offset)
-            text = load(memory.dtype, place.lanes, place.used, where, self._masks, self._builder.here)
-            value = SsaValue(text, memory.dtype, place.lanes, LOCAL)
-            self._state.read(memory, place, value)
+            where = self._at(memory_range.pointer, memory_range.offset)
+            text = load(memory.dtype, memory_range.lanes, memory_range.used, where, self._masks, self._builder.here)
+            value = SsaValue(text, memory.dtype, memory_range.lanes, LOCAL)
+            self._state.read(memory, memory_range, value)
         return value
 
-    def _write(self, memory: BufferPointer, place: MemoryRange, value: SsaValue) -> None:
-        self._state.write(memory, place, value)
-        where = self._at(place.pointer, place.offset)
-        dtype, lanes, text = memory.dtype, place.lanes, value.text
+    def _write(self, memory: BufferPointer, memory_range: MemoryRange, value: SsaValue) -> None:
+        self._state.write(memory, memory_range, value)
+        where = self._at(memory_range.pointer, memory_range.offset)
+        dtype, lanes, text = memory.dtype, memory_range.lanes, value.text
         if dtype is DType.BOOL:
             text = self._once(f"zext {type_name(dtype, lanes)} {text} to {memory_type(dtype, lanes)}", LOCAL)
-        self._builder.lines.append(f"  {store(dtype, lanes, place.used, where, text, self._masks, self._builder.here)}")
+        line = store(dtype, lanes, memory_range.used, where, text, self._masks, self._builder.here)
+        self._builder.lines.append(f"  {line}")
 
     def _gather(self, node: Load, memory: BufferPointer, address: Address) -> SsaValue:
-        places = self._elements(node, memory, address)
-        if not memory.register and len({place.pointer for place in places}) == 1:
-            shuffle = Shuffle.of([(p.offset - places[0].offset) // memory.size_bytes for p in places], node.lanes)
+        elements = self._elements(node, memory, address)
+        if not memory.register and len({element.pointer for element in elements}) == 1:
+            shuffle = Shuffle.of([(p.offset - elements[0].offset) // memory.size_bytes for p in elements], node.lanes)
             if shuffle is not None:
-                return self._shuffle(memory, places[0]._replace(lanes=node.lanes, used=shuffle.used), shuffle)
+                return self._shuffle(memory, elements[0]._replace(lanes=node.lanes, used=shuffle.used), shuffle)
         kind, element = type_name(node.dtype, node.lanes), type_name(node.dtype)
         text = "poison" if address.used == address.lanes else "zeroinitializer"
-        for lane, place in enumerate(places):
-            value = self._read(memory, place).text
+        for lane, lane_range in enumerate(elements):
+            value = self._read(memory, lane_range).text
             text = self._once(f"insertelement {kind} {text}, {element} {value}, i64 {lane}", LOCAL)
         return SsaValue(text, node.dtype, node.lanes, LOCAL)
 
     def _shuffle(self, memory: BufferPointer, first: MemoryRange, shuffle: Shuffle) -> SsaValue:
-        """Elements picked out of vectors, whose starts count from the first of these places."""
+        """Elements picked out of vectors, whose starts count from the first of these elements."""
         starts = (first.offset + start * memory.size_bytes for start in shuffle.starts)
         vectors = [self._read(memory, first._replace(offset=offset)).text for offset in starts]
         return SsaValue(shuffle.value(memory.dtype, first.lanes, vectors, self._once), memory.dtype, first.lanes, LOCAL)
 
     def _scatter(self, stmt: Store, memory: BufferPointer, address: Address, value: SsaValue) -> None:
         kind = type_name(value.dtype, value.lanes)
-        for lane, place in enumerate(self._elements(stmt, memory, address)):
+        for lane, memory_range in enumerate(self._elements(stmt, memory, address)):
             element = self._once(f"extractelement {kind} {value.text}, i64 {lane}", LOCAL)
-            self._write(memory, place, SsaValue(element, value.dtype, 1, LOCAL))
+            self._write(memory, memory_range, SsaValue(element, value.dtype, 1, LOCAL))
 
     def _elements(self, access: Load | Store, memory: BufferPointer, address: Address) -> list[MemoryRange]:
         """The single elements that a vector access touches, one a lane in use."""
         if address.step is not None:
-            pointer, offset, _, used = self._place(memory, address)
+            pointer, offset, _, used = self._range(memory, address)
             return [MemoryRange(pointer, offset + lane * address.step, 1, 1) for lane in range(used)]
-        elements = self._book.elements(access, memory.buffer)
-        first = self._place(memory, elements[0])
-        places = []
-        for element in elements:
-            if element.terms is elements[0].terms:
-                places.append(first._replace(offset=first.offset + element.offset - elements[0].offset))
+        addresses = self._book.elements(access, memory.buffer)
+        first = self._range(memory, addresses[0])
+        elements = []
+        for element in addresses:
+            if element.terms is addresses[0].terms:
+                elements.append(first._replace(offset=first.offset + element.offset - addresses[0].offset))
             else:
-                places.append(self._place(memory, element))
-        return places
+                elements.append(self._range(memory, element))
+        return elements
 
     # Values.
 
@@ -508,8 +509,8 @@ class _FunctionEmitter:
         texts = [arg.text if arg.lanes == lanes else self._broadcast(arg, lanes).text for arg in wide]
         if scalar_condition:
             texts.insert(0, first.text)
-        place = self._once if depth == LOCAL else partial(self._once, depth=depth)
-        name = select(node, lanes, texts, first.lanes, self._widths, place)
+        emit_once = self._once if depth == LOCAL else partial(self._once, depth=depth)
+        name = select(node, lanes, texts, first.lanes, self._widths, emit_once)
         return SsaValue(name, node.dtype, 1 if across else lanes, depth)
 
     def _broadcast(self, value: SsaValue, lanes: int) -> SsaValue:

@@ -182,7 +182,7 @@ class NumberTable:
 
     def __init__(self, buffers: int) -> None:
         self._buffers = buffers
-        self.numbers: dict[str, int] = {}  # name -> its place
+        self.numbers: dict[str, int] = {}  # name -> its position
 
     def cell(self, name: str) -> int:
         """The cell of a number, from the first address on."""

@@ -71,11 +71,11 @@ class MatrixRegisters:
         return ["  call void @llvm.x86.tilerelease()"] if self._buffers else []
 
 
-def call(stmt: Do, registers: Sequence[int], place: str = "", pitch_bytes: int = 0) -> str:
+def call(stmt: Do, registers: Sequence[int], address: str = "", pitch_bytes: int = 0) -> str:
     """The line of an instruction on some registers, results first; with what it loads or stores."""
     operands = [f"i8 {number}" for number in registers]
-    if place:
-        operands += [f"ptr {place}", f"i64 {pitch_bytes}"]
+    if address:
+        operands += [f"ptr {address}", f"i64 {pitch_bytes}"]
     return f"  call void @llvm.x86.{INTRINSICS[stmt.name]}({', '.join(operands)})"
 
 

@@ -137,56 +137,57 @@ class MemoryState:
         self._values: dict[str, dict[MemoryRange, SsaValue]] = {}  # by space
         self._grids: dict[str, int] = {}  # space -> bytes of each known slot, if they lie on a grid; 0 if they don't
 
-    def get(self, memory: BufferPointer, place: MemoryRange) -> SsaValue | None:
+    def get(self, memory: BufferPointer, memory_range: MemoryRange) -> SsaValue | None:
         """The value of a range, if it is known."""
         known = self._values.get(memory.space)
-        return None if known is None else known.get(place)
+        return None if known is None else known.get(memory_range)
 
-    def read(self, memory: BufferPointer, place: MemoryRange, value: SsaValue) -> None:
+    def read(self, memory: BufferPointer, memory_range: MemoryRange, value: SsaValue) -> None:
         """Note the value of a range. The known ranges of a register buffer are slots that don't overlap."""
         known = self._values.setdefault(memory.space, {})
-        slot = memory.register and place.pointer == memory.base
-        if place in known or not memory.register or (slot and not self._overlaps(memory, place, known)):
-            known[place] = value
+        slot = memory.register and memory_range.pointer == memory.base
+        if memory_range in known or not memory.register or (slot and not self._overlaps(memory, memory_range, known)):
+            known[memory_range] = value
 
-    def write(self, memory: BufferPointer, place: MemoryRange, value: SsaValue) -> None:
+    def write(self, memory: BufferPointer, memory_range: MemoryRange, value: SsaValue) -> None:
         """Forget values that a store to a range may have changed, and note the new one."""
         known = self._values.setdefault(memory.space, {})
-        if not memory.register or place.pointer != memory.base:
+        if not memory.register or memory_range.pointer != memory.base:
             known.clear()
-        elif known.pop(place, None) is None:
-            for other in self._overlaps(memory, place, known):
+        elif known.pop(memory_range, None) is None:
+            for other in self._overlaps(memory, memory_range, known):
                 del known[other]
-        if place.used == place.lanes:
-            self.read(memory, place, value)
+        if memory_range.used == memory_range.lanes:
+            self.read(memory, memory_range, value)
 
     def _overlaps(
-        self, memory: BufferPointer, place: MemoryRange, known: dict[MemoryRange, SsaValue]
+        self, memory: BufferPointer, memory_range: MemoryRange, known: dict[MemoryRange, SsaValue]
     ) -> list[MemoryRange]:
         """The other known slots of a register buffer that share bytes with a slot."""
-        first, span = place.offset, place.lanes * memory.size_bytes
+        first, span = memory_range.offset, memory_range.lanes * memory.size_bytes
         grid = self._grids.setdefault(memory.space, span)
         if grid == span and first % span == 0:
             return []  # all slots are of this size and next to each other: the common case, and quick
         self._grids[memory.space] = 0
         ends = first + span
-        return [p for p in known if p.offset < ends and first < p.offset + p.lanes * memory.size_bytes and p != place]
+        near = (slot for slot in known if slot.offset < ends and slot != memory_range)
+        return [slot for slot in near if first < slot.offset + slot.lanes * memory.size_bytes]
 
 
 class LoopInvariants(NamedTuple):
-    """Values and places that depend on loop variables alone, valid until a variable changes."""
+    """Values and memory ranges that depend on loop variables alone, valid until a variable changes."""
 
     values: dict[Expr, SsaValue]
-    places: dict[tuple[int, str], MemoryRange]  # by the identity of an address, and the base
+    ranges: dict[tuple[int, str], MemoryRange]  # by the identity of an address, and the base
 
     def sizes(self) -> tuple[int, int]:
-        """The number of known values and places."""
-        return len(self.values), len(self.places)
+        """The number of known values and ranges."""
+        return len(self.values), len(self.ranges)
 
     def shrink(self, sizes: tuple[int, int]) -> None:
-        """Drop the values and places that were added since `sizes()` gave this."""
-        values, places = sizes
+        """Drop the values and ranges that were added since `sizes()` gave this."""
+        values, ranges = sizes
         while len(self.values) > values:
             self.values.popitem()
-        while len(self.places) > places:
-            self.places.popitem()
+        while len(self.ranges) > ranges:
+            self.ranges.popitem()

@@ -142,7 +142,7 @@ def select(
     widths: Widths,
     emit: Emit,
 ) -> str:
-    """Place the instructions of an op on operands of `lanes` lanes each; the name of the result.
+    """Write the instructions of an op on operands of `lanes` lanes each; the name of the result.
 
     The condition of "select" alone may have fewer. Raises ValueError for an op that the dtype doesn't have.
     """

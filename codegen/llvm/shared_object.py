@@ -111,7 +111,7 @@ _PARTS = (
 """The segments as sections, in the order of the file; the first of these is number 1."""
 
 
-class _Place(NamedTuple):
+class _SectionId(NamedTuple):
     """A section of one of the objects."""
 
     group: int
@@ -135,7 +135,7 @@ class _Link:
     _shown: dict[str, tuple[int, str]] = field(init=False)  # name -> group, symbol
     _objects: list[list[RelocatableObject]] = field(init=False)
     _definitions: list[dict[str, tuple[int, int]]] = field(init=False)  # by group: name -> object, symbol's number
-    _addresses: dict[_Place, int] = field(init=False, default_factory=dict)
+    _addresses: dict[_SectionId, int] = field(init=False, default_factory=dict)
     _imports: dict[str, int] = field(init=False, default_factory=dict)  # name -> its number
     _table: dict[tuple[int, int, int] | str, int] = field(
         init=False, default_factory=dict
@@ -156,9 +156,9 @@ class _Link:
 
     def _collect(self) -> None:
         """Count what is taken from elsewhere, and the words and stubs that stand for it."""
-        for place, section in self._sections():
+        for section_id, section in self._sections():
             for relocation in section.relocations:
-                key = self._key(place, relocation.symbol)
+                key = self._key(section_id, relocation.symbol)
                 if isinstance(key, str) and relocation.kind == _ABSOLUTE_64:
                     raise ObjectFault(f"section {section.name} points to {key!r}, which no object has")
                 if isinstance(key, str):
@@ -168,22 +168,22 @@ class _Link:
                 if relocation.kind in _RELATIVE and isinstance(key, str):
                     self._stubs.setdefault(key, len(self._stubs))
 
-    def _sections(self) -> Iterator[tuple[_Place, Section]]:
+    def _sections(self) -> Iterator[tuple[_SectionId, Section]]:
         for group, objects in enumerate(self._objects):
             for number, item in enumerate(objects):
                 for index, section in item.sections.items():
                     if section.flags & SectionFlag.THREAD_LOCAL:
                         raise ObjectFault(f"section {section.name} is for each thread, which is not linked here")
                     if not section.name.startswith(_SKIPPED):
-                        yield _Place(group, number, index), section
+                        yield _SectionId(group, number, index), section
 
-    def _key(self, place: _Place, number: int) -> tuple[int, int, int] | str:
+    def _key(self, section_id: _SectionId, number: int) -> tuple[int, int, int] | str:
         """What a symbol of an object means: group, object and number of its definition, or the name of an import."""
-        symbol = self._objects[place.group][place.object].symbols[number]
+        symbol = self._objects[section_id.group][section_id.object].symbols[number]
         if symbol.section is not None:
-            return place.group, place.object, number
-        if symbol.name in self._definitions[place.group]:
-            return self._own_key(place.group, symbol.name)
+            return section_id.group, section_id.object, number
+        if symbol.name in self._definitions[section_id.group]:
+            return self._own_key(section_id.group, symbol.name)
         if symbol.name in self._shown:
             return self._own_key(*self._shown[symbol.name])
         return symbol.name
@@ -204,35 +204,35 @@ class _Link:
         group, owner, number = key
         symbol = self._objects[group][owner].symbols[number]
         assert symbol.section is not None
-        return self._addresses[_Place(group, owner, symbol.section)] + symbol.value
+        return self._addresses[_SectionId(group, owner, symbol.section)] + symbol.value
 
     # The file
 
     def file(self) -> bytearray:
         tables = _DynamicTables(tuple(self._imports), tuple(self.exports))
-        places = self._places(tables)
-        image = bytearray(places.end)
-        self._write_sections(image, places)
-        self._write_table(places)
+        offsets = self._lay_out_file(tables)
+        image = bytearray(offsets.end)
+        self._write_sections(image, offsets)
+        self._write_table(offsets)
         for name, number in self._stubs.items():
-            _write_stub(image, places.stub(number), places.word(self._table[name]))
+            _write_stub(image, offsets.stub(number), offsets.word(self._table[name]))
         loader = [(at, _ADD_BASE, address) for at, address in self._fixed]
         loader += [
-            (places.word(self._table[name]), (1 + number) << 32 | _FILL_TABLE, 0)
+            (offsets.word(self._table[name]), (1 + number) << 32 | _FILL_TABLE, 0)
             for name, number in self._imports.items()
         ]
         exports = [self._export(name) for name in self.exports]
-        _put(image, places.symbols, tables.symbols([*[None] * len(self._imports), *exports]))
-        _put(image, places.names, tables.names)
-        _put(image, places.hashes, tables.hashes)
-        _put(image, places.loader, b"".join(RELOCATION.pack(*entry) for entry in loader))
-        _put(image, places.dynamic, tables.dynamic(places, len(loader)))
-        sections, headers_at, count = section_table(_sections(places, tables), len(image))
+        _put(image, offsets.symbols, tables.symbols([*[None] * len(self._imports), *exports]))
+        _put(image, offsets.names, tables.names)
+        _put(image, offsets.hashes, tables.hashes)
+        _put(image, offsets.loader, b"".join(RELOCATION.pack(*entry) for entry in loader))
+        _put(image, offsets.dynamic, tables.dynamic(offsets, len(loader)))
+        sections, headers_at, count = section_table(_sections(offsets, tables), len(image))
         image += sections
-        _put(image, 0, _headers(places.bounds, (places.dynamic, tables.dynamic_bytes), headers_at, count))
+        _put(image, 0, _headers(offsets.bounds, (offsets.dynamic, tables.dynamic_bytes), headers_at, count))
         return image
 
-    def _places(self, tables: _DynamicTables) -> _Places:
+    def _lay_out_file(self, tables: _DynamicTables) -> _PartOffsets:
         """Room for all parts of the file."""
         words = sum(r.kind == _ABSOLUTE_64 for _, section in self._sections() for r in section.relocations)
         words += len(self._table)
@@ -252,42 +252,42 @@ class _Link:
         table = layout.room(len(self._table) * WORD_BYTES, WORD_BYTES)
         self._lay_out(layout, _Segment.DATA)
         bounds[_Segment.DATA] = data, layout.end
-        return _Places(symbols, names, hashes, loader, stubs, dynamic, table, bounds)
+        return _PartOffsets(symbols, names, hashes, loader, stubs, dynamic, table, bounds)
 
     def _lay_out(self, layout: _Layout, segment: _Segment) -> None:
-        for place, section in self._sections():
+        for section_id, section in self._sections():
             if _segment(section) is segment:
-                self._addresses[place] = layout.room(section.size_bytes, section.alignment)
+                self._addresses[section_id] = layout.room(section.size_bytes, section.alignment)
 
-    def _write_sections(self, image: bytearray, places: _Places) -> None:
-        for place, section in self._sections():
-            start = self._addresses[place]
+    def _write_sections(self, image: bytearray, offsets: _PartOffsets) -> None:
+        for section_id, section in self._sections():
+            start = self._addresses[section_id]
             _put(image, start, section.content)
             for relocation in section.relocations:
-                at, key = start + relocation.offset, self._key(place, relocation.symbol)
+                at, key = start + relocation.offset, self._key(section_id, relocation.symbol)
                 if relocation.kind == _ABSOLUTE_64:
                     assert not isinstance(key, str)
                     self._fixed.append((at, self._address(key) + relocation.addend))
                     continue
                 if relocation.kind in _TABLE:
-                    target = places.word(self._table[key])
+                    target = offsets.word(self._table[key])
                 elif relocation.kind in _RELATIVE:
-                    target = places.stub(self._stubs[key]) if isinstance(key, str) else self._address(key)
+                    target = offsets.stub(self._stubs[key]) if isinstance(key, str) else self._address(key)
                 else:
                     raise ObjectFault(f"section {section.name} has a relocation of type {relocation.kind}")
                 image[at : at + 4] = _distance(target + relocation.addend - at)
 
-    def _write_table(self, places: _Places) -> None:
+    def _write_table(self, offsets: _PartOffsets) -> None:
         for key, number in self._table.items():
             if not isinstance(key, str):
-                self._fixed.append((places.word(number), self._address(key)))
+                self._fixed.append((offsets.word(number), self._address(key)))
 
     def _export(self, name: str) -> tuple[int, int, int]:
         """Address of a symbol, and the numbers of its kind and section."""
         group, owner, symbol = self._definition(name)
         assert symbol.section is not None
         section = self._objects[group][owner].sections[symbol.section]
-        address = self._addresses[_Place(group, owner, symbol.section)] + symbol.value
+        address = self._addresses[_SectionId(group, owner, symbol.section)] + symbol.value
         segments = [segment for segment, _, _ in _PARTS]
         number = 1 + segments.index(_segment(section))
         return address, 2 if section.flags & SectionFlag.EXECUTE else 1, number
@@ -307,8 +307,8 @@ def _definitions(objects: Sequence[RelocatableObject]) -> dict[str, tuple[int, i
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """Where the parts of the file are; addresses are places in it. `bounds` are those of segments."""
+class _PartOffsets:
+    """Where the parts of the file are; addresses are offsets in it. `bounds` are those of segments."""
 
     symbols: int
     names: int
@@ -350,25 +350,25 @@ class _DynamicTables:
         self.names += name.encode() + b"\0"
         return start
 
-    def symbols(self, places: Sequence[tuple[int, int, int] | None]) -> bytes:
+    def symbols(self, definitions: Sequence[tuple[int, int, int] | None]) -> bytes:
         """Symbols with their address, kind and section, or None for imports."""
         rows = [SYMBOL.pack(0, 0, 0, 0, 0, 0)]
-        for name, place in zip(self._offsets, places, strict=True):
-            address, kind, section = place or (0, 0, 0)
+        for name, definition in zip(self._offsets, definitions, strict=True):
+            address, kind, section = definition or (0, 0, 0)
             rows.append(SYMBOL.pack(name, 0x10 | kind, 0, section, address, 0))
         return b"".join(rows)
 
-    def dynamic(self, places: _Places, loader_entries: int) -> bytes:
+    def dynamic(self, offsets: _PartOffsets, loader_entries: int) -> bytes:
         entries = [(_NEEDED, offset) for offset in self._needed]
-        entries += [(_HASH, places.hashes), (_NAMES, places.names), (_SYMBOLS, places.symbols)]
-        entries += [(_RELOCATIONS, places.loader), (_RELOCATIONS_BYTES, loader_entries * RELOCATION.size)]
+        entries += [(_HASH, offsets.hashes), (_NAMES, offsets.names), (_SYMBOLS, offsets.symbols)]
+        entries += [(_RELOCATIONS, offsets.loader), (_RELOCATIONS_BYTES, loader_entries * RELOCATION.size)]
         entries += [(_RELOCATION_BYTES, RELOCATION.size), (_NAMES_BYTES, len(self.names))]
         entries += [(_SYMBOL_BYTES, SYMBOL.size), (0, 0)]
         return b"".join(struct.pack("<QQ", *entry) for entry in entries)
 
 
 class _Layout:
-    """Hands out room, from the beginning of the file on; addresses are places in it."""
+    """Hands out room, from the beginning of the file on; addresses are offsets in it."""
 
     def __init__(self, start: int) -> None:
         self.end = start
@@ -405,22 +405,22 @@ def _write_stub(image: bytearray, at: int, word_at: int) -> None:
     _put(image, at, b"\xff\x25" + _distance(word_at - (at + 6)))
 
 
-def _sections(places: _Places, tables: _DynamicTables) -> list[SectionEntry]:
+def _sections(offsets: _PartOffsets, tables: _DynamicTables) -> list[SectionEntry]:
     """What programs that link to the file look for: its symbols, and the parts that these lie in."""
     loaded = SectionFlag.ALLOCATE
     parts = [
         SectionEntry(name, SectionKind.PROGRAM, flags, start, end - start)
-        for (_, name, flags), (start, end) in zip(_PARTS, places.bounds.values(), strict=True)
+        for (_, name, flags), (start, end) in zip(_PARTS, offsets.bounds.values(), strict=True)
     ]
     return [
         *parts,
-        SectionEntry(".dynstr", SectionKind.TEXTS, loaded, places.names, len(tables.names)),
+        SectionEntry(".dynstr", SectionKind.TEXTS, loaded, offsets.names, len(tables.names)),
         SectionEntry(
-            ".dynsym", SectionKind.LINKED_SYMBOLS, loaded, places.symbols, tables.count * SYMBOL.size, 4, SYMBOL.size
+            ".dynsym", SectionKind.LINKED_SYMBOLS, loaded, offsets.symbols, tables.count * SYMBOL.size, 4, SYMBOL.size
         ),
-        SectionEntry(".hash", SectionKind.HASHES, loaded, places.hashes, len(tables.hashes), 5, 4),
+        SectionEntry(".hash", SectionKind.HASHES, loaded, offsets.hashes, len(tables.hashes), 5, 4),
         SectionEntry(
-            ".dynamic", SectionKind.DYNAMIC, loaded | SectionFlag.WRITE, places.dynamic, tables.dynamic_bytes, 4, 16
+            ".dynamic", SectionKind.DYNAMIC, loaded | SectionFlag.WRITE, offsets.dynamic, tables.dynamic_bytes, 4, 16
         ),
     ]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..target import Target
 
 Emit = Callable[[str], str]
-"""Places an instruction and answers with the name of its value."""
+"""Writes an instruction and answers with the name of its value."""
 
 
 class Widths(NamedTuple):

@@ -70,7 +70,7 @@ class Cells:
         else:
             arguments[self._cells] = np.add(self._offsets_bytes, start)
 
-    def places(self) -> list[tuple[int, int]]:
+    def cells(self) -> list[tuple[int, int]]:
         """The number of each cell, and the offset of what it points to."""
         return list(zip(self._cells, self._offsets_bytes, strict=True))
 

@@ -119,7 +119,7 @@ class Program(Closeable):
     def cells(self, name: str) -> list[tuple[int, int]]:
         """Addresses of words that are to hold the address of a name's memory, and the offsets to be added to it."""
         at = self._arguments.ctypes.data
-        return [(at + 8 * cell, offset_bytes) for cell, offset_bytes in self._names[name].places()]
+        return [(at + 8 * cell, offset_bytes) for cell, offset_bytes in self._names[name].cells()]
 
     def run(self, bindings: Bindings = _NOTHING) -> None:
         """Run all calls once. `bindings` gives memory for each name among the operands.

@@ -22,7 +22,7 @@ class Access:
 
     `scratch_bytes` are the sizes of memory it needs for itself. `in_place` lists pairs (write, read) of tensors that
     may share memory if nobody needs the read one afterwards: whatever the step makes of an element of it, it has read
-    before any thread or iteration writes the element at the same place.
+    before any thread or iteration writes the element at the same index.
     """
 
     reads: tuple[str, ...]
@@ -130,9 +130,9 @@ def plan(problem: ArenaProblem) -> ArenaPlan:
     ]
     all_storages = [*storages, *(part for parts in scratch for part in parts)]
     live = live_bytes(all_storages, len(problem.steps))
-    size_bytes, places = arrange(all_storages, live)
-    of_root = {root: place for storage, place in zip(storages, places, strict=False) for root in storage.roots}
-    rest = iter(places[len(storages) :])
+    size_bytes, offsets = arrange(all_storages, live)
+    of_root = {root: offset for storage, offset in zip(storages, offsets, strict=False) for root in storage.roots}
+    rest = iter(offsets[len(storages) :])
     locations = {name: problem.locate(name) for name in (*problem.lifetimes(), *problem.views)}
     return ArenaPlan(
         {name: of_root[root] + offset for name, (root, offset) in locations.items() if root in of_root},
@@ -301,11 +301,11 @@ class _FreeList:
         """Take the smallest gap that fits, or grow the arena: the offset."""
         if not size_bytes:
             return 0
-        place = bisect_left(self._gaps, (size_bytes, 0))
-        if place == len(self._gaps):
+        index = bisect_left(self._gaps, (size_bytes, 0))
+        if index == len(self._gaps):
             self.end_bytes += size_bytes
             return self.end_bytes - size_bytes
-        gap_bytes, offset = self._gaps[place]
+        gap_bytes, offset = self._gaps[index]
         self._remove(offset, gap_bytes)
         if gap_bytes > size_bytes:
             self._add(offset + size_bytes, gap_bytes - size_bytes)

@@ -54,7 +54,7 @@ class ThreadPool(Closeable):
         processors = available_cores()
         spin_s = SPIN_S if threads <= len(processors) else 0.0
         self._waits_ns = [round(wait_s * 1e9) for wait_s in (spin_s, patience_s, idle_s)]
-        self._places = _places(threads, _cores(processors)) if pinned else None
+        self._affinity = _affinity(threads, _cores(processors)) if pinned else None
         self._is_closed = False
         self._handle: int | None = None
         self._stop: weakref.finalize[[int], ThreadPool] | None = None
@@ -76,8 +76,8 @@ class ThreadPool(Closeable):
         # Workers inherit the mask: signals are for Python's threads.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
         try:
-            places_at = None if self._places is None else self._places.ctypes.data
-            self._handle = native.create(self.threads, *self._waits_ns, STACK_BYTES, places_at)
+            affinity_at = None if self._affinity is None else self._affinity.ctypes.data
+            self._handle = native.create(self.threads, *self._waits_ns, STACK_BYTES, affinity_at)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if self._handle is None:
@@ -137,7 +137,7 @@ def _cores(processors: Iterable[int]) -> list[list[int]]:
     return list(cores.values())
 
 
-def _places(threads: int, cores: Sequence[Sequence[int]]) -> NDArray[np.int64] | None:
+def _affinity(threads: int, cores: Sequence[Sequence[int]]) -> NDArray[np.int64] | None:
     """The %Places of pool.ll: whole cores dealt to the threads in turn, or single processors if cores are few.
 
     Within its group a thread goes where the system wants. None if there are too few processors to deal.

@@ -55,7 +55,7 @@ _YMM, _ZMM, _TILES = 0x6, 0xE0, 0x60000
 def requirements_of(features: str) -> Requirements:
     """What code needs that was compiled for LLVM's features, such as "+avx2,-avx512f"."""
     present = {feature[1:] for feature in features.split(",") if feature.startswith("+")}
-    bits = [Requirement(name, *place) for name, place in _BITS.items() if name in present]
+    bits = [Requirement(name, *position) for name, position in _BITS.items() if name in present]
     xcr0 = _EXTENDED_KEYS[1] * (_EXTENDED_KEYS[0] in present)
     xcr0 |= _YMM * ("avx" in present) | _ZMM * ("avx512f" in present) | _TILES * ("amx-tile" in present)
     if xcr0:

@@ -43,7 +43,7 @@ class AddressSpace:
             self._order.append(name)
         return NOWHERE + number * ROOM + offset_bytes
 
-    def place(self, word: int) -> tuple[str, int] | None:
+    def locate(self, word: int) -> tuple[str, int] | None:
         """Block and offset of an address; None for any other word."""
         number, offset_bytes = divmod(word - NOWHERE, ROOM)
         return (self._order[number], offset_bytes) if 0 <= number < len(self._order) else None
@@ -130,15 +130,15 @@ class _ProgramWriter:
         words, pointers = layout.arguments.copy(), dict[int, tuple[str, int]]()
         moved: dict[str, list[int]] = {ARENA: [], "own": []}
         for cell, word in enumerate(layout.arguments.tolist()):
-            place = self._place(word)
+            target = self._locate(word)
             if begin <= word < begin + 8 * count:
                 words[cell] = word - begin
                 moved["own"].append(cell)
-            elif place is not None and place[0] == ARENA:
-                words[cell] = place[1]
+            elif target is not None and target[0] == ARENA:
+                words[cell] = target[1]
                 moved[ARENA].append(cell)
-            elif place is not None:
-                words[cell], pointers[8 * cell] = 0, place
+            elif target is not None:
+                words[cell], pointers[8 * cell] = 0, target
         self._add("arguments", words, pointers)
         self._add_steps(begin)
         self._add("arena_cells", moved[ARENA])
@@ -156,12 +156,12 @@ class _ProgramWriter:
         content = np.array([*words, 0], np.int64).tobytes()  # no block is empty
         self._blocks[name] = DataBlock(name, content, pointers or {})
 
-    def _place(self, word: int) -> tuple[str, int] | None:
+    def _locate(self, word: int) -> tuple[str, int] | None:
         """What a word points to; None where it is a number."""
-        place = self._space.place(word)
+        target = self._space.locate(word)
         number = bisect_right(self._owned, word, key=lambda item: item[0]) - 1
-        if place is not None or number < 0:
-            return place
+        if target is not None or number < 0:
+            return target
         address, array = self._owned[number]
         if word >= address + array.nbytes:
             return None
@@ -174,9 +174,9 @@ class _ProgramWriter:
         for number, (function, arguments, _) in enumerate(self._layout.steps.tolist()):
             rows[number, 1] = arguments - begin
             if function:
-                place = self._place(function)
-                assert place is not None
-                rows[number, 0], pointers[24 * number] = 0, place
+                target = self._locate(function)
+                assert target is not None
+                rows[number, 0], pointers[24 * number] = 0, target
         self._add("steps", rows.reshape(-1), pointers)
 
     def _add_ports(self, side: str, ports: Sequence[StaticPort]) -> None:
@@ -184,7 +184,7 @@ class _ProgramWriter:
         pointers: dict[int, tuple[str, int]] = {}
         for number, port in enumerate(ports):
             known = self._layout.names.get(port.name)
-            cells = known.places() if known is not None and port.source is None else []
+            cells = known.cells() if known is not None and port.source is None else []
             self._add(f"{side}{number}_cells", [word for cell in cells for word in cell])
             pointers[8 * (len(words) + 2)] = f"{side}{number}_cells", 0
             kind, value, offset_bytes = 0, 0, 0
@@ -212,8 +212,8 @@ class _ProgramWriter:
             0, len(requirements.bits), requirements.xcr0, int(requirements.has_matrices),
         ]  # fmt: skip
         names = ("arguments", "steps", "arena_cells", "own_cells", "inputs", "outputs", "requirements")
-        places = (0, 2, 5, 7, 9, 11, 13)
-        self._add("tw_program", words, {8 * place: (name, 0) for place, name in zip(places, names, strict=True)})
+        pointers = {8 * cell: (name, 0) for cell, name in zip((0, 2, 5, 7, 9, 11, 13), names, strict=True)}
+        self._add("tw_program", words, pointers)
 
 
 def _kind(source: Source) -> int:

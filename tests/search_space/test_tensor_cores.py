@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 def test_rows_that_are_read_together_lie_in_different_banks(columns, dtype, together):
     swizzle = shared_tile._swizzle(columns, dtype, together)
     row, part = np.meshgrid(np.arange(64), np.arange(columns // together), indexing="ij")
-    place = swizzle.place(row * columns + part * together)
+    place = swizzle.position(row * columns + part * together)
     assert sorted(place.reshape(-1)) == list(range(0, 64 * columns, together))  # each its own
     part_bytes = together * dtype.size_bytes
     rows = shared_tile.BANKS_BYTES // part_bytes

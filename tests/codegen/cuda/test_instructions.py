@@ -81,7 +81,7 @@ def lay_out(major, matrix):
 def chunks_of(operand, memory):
     """What the threads of all groups name of it, as warps."""
     each = memory.shape[-1]
-    chunks = memory.reshape(GROUPS, -1, each)[:, np.array(operand.matrix.places) // 16]
+    chunks = memory.reshape(GROUPS, -1, each)[:, np.array(operand.matrix.offsets_bytes) // 16]
     return chunks.reshape(-1, LANES, each)
 
 
@@ -140,7 +140,7 @@ def test_a_descriptor_says_where_threads_name_a_matrix(major, columns):
     instruction = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.f16.f16.{major}.{major}"]
     parts = [operand.matrix for operand in instruction.ins[1:-1] if operand.matrix]
     thread, element = np.meshgrid(np.arange(4 * LANES), np.arange(8), indexing="ij")
-    bytes_of_threads = [swizzle_bytes(np.array(part.places)[thread]) + 2 * element for part in parts]
+    bytes_of_threads = [swizzle_bytes(np.array(part.offsets_bytes)[thread]) + 2 * element for part in parts]
     names = [np.float32(1024 * n) + thread * 8 + element for n in range(len(parts))]
     named_by = tuple(name.reshape(-1, LANES, 8) for name in names)
     numbers = warpgroup._matrix(major, named_by, np.dtype(np.float32))[0].astype(int)
@@ -164,7 +164,7 @@ def test_a_descriptor_says_where_threads_name_what_is_packed(columns):
         along = part * 64 + row
         expected = chunk * columns * 16 + along // 8 * stride + along % 8 * 16
         assert operand.matrix is not None and not operand.matrix.is_swizzled
-        assert list(operand.matrix.places) == expected.reshape(-1).tolist()
+        assert list(operand.matrix.offsets_bytes) == expected.reshape(-1).tolist()
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_what_is_rewritten_is_so_in_boxes_and_roles():
     kernel = fetched(64, 32)
     assert str(rewrite(kernel.body, lambda node: node)) == str(kernel.body)
     fetches = [part for part in statements(replace_variables(kernel.body, {"b": const(0)})) if isinstance(part, Fetch)]
-    assert [part.place[1] for part in fetches] == [const(0)]
+    assert [part.coordinates[1] for part in fetches] == [const(0)]
 
 
 def test_a_map_as_data():
