@@ -16,16 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import zip_longest
-from math import prod
-from operator import itemgetter
 
 from ..expr.dtype import DType
 from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from ..expr.math import expand, is_expandable
-from ..expr.nodes import fact
 from ..expr.quantise import without_divisions
 from ..expr.semantics import fold
-from ..expr.symbolic import is_symbolic, is_symbolic_name
 from ..ir.ir import (
     Alloc,
     Barrier,
@@ -47,6 +43,7 @@ from ..ir.ir import (
 from ..ir.matrix import pitch
 from ..ir.microkernel import Microkernel, extract_call, integer
 from ..target import Target
+from .access import MemoryAccess, has_loads
 from .function import (
     LOCAL,
     MICROKERNEL,
@@ -54,16 +51,16 @@ from .function import (
     Function,
     FunctionBuilder,
     LlvmSource,
-    NumberTable,
     SsaValue,
     evaluation_order,
     parameters,
     split_body,
 )
 from .matrix import INTRINSICS, MatrixRegisters, call, first_element
-from .memory import Address, AddressBook, BufferPointer, LoopInvariants, MemoryRange, MemoryState
-from .ops import Shuffle, literal, load, memory_type, select, splat, store, type_name
+from .memory import AddressBook
+from .ops import literal, select, splat, type_name
 from .types import Widths
+from .variables import NumberTable, Variables
 
 
 def emit(kernel: Kernel, target: Target, symbol: str) -> LlvmSource:
@@ -106,30 +103,24 @@ class _FunctionEmitter:
         callee: Callable[[Microkernel], str] | None = None,
         table: NumberTable | None = None,
     ) -> None:
-        self._book = book
         self._callee = callee
-        self._table = table
         self._registers = target.vector_registers
         self._widths = Widths.of(target)
         self._has_fma = target.has_fma
-        self._masks = self._widths.x86 >= 512  # whether the machine has masked loads and stores
         self._builder = FunctionBuilder()
         self._once = self._builder.once
+        self._variables = Variables(self._builder, table)
+        self._memory = MemoryAccess(
+            self._builder, self._variables, book, self._value, has_masks=self._widths.x86 >= 512
+        )
         self._early_values: dict[int, dict[Expr, SsaValue]] = {}  # by the identity of a store, as `_memo`
         self._memo: dict[Expr, SsaValue] = {}  # values of the present statement
-        self._invariants = LoopInvariants({}, {})
-        self._state = MemoryState()
-        self._vars: dict[str, SsaValue] = {}
         self._matrices = MatrixRegisters(Block(()))  # of a phase
-        self._arguments: dict[str, int] = {}  # buffer -> its number among those of the kernel
-        self._buffers: dict[str, BufferPointer] = {}
-        self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
         self._splits: dict[int, list[tuple[list[Stmt], list[Store]]]] = {}  # identity of a Block -> its parts
 
     def phase(self, name: str, phase: Stmt, arguments: Sequence[tuple[Buffer, int]]) -> Function:
         """A phase, with the buffers of its kernel and their numbers in `%args`."""
-        self._arguments = {buffer.name: number for buffer, number in arguments}
-        self._buffers = {buffer.name: BufferPointer.of(buffer) for buffer, _ in arguments}
+        self._memory.add_arguments(arguments)
         self._matrices = MatrixRegisters(phase)
         self._builder.lines += self._matrices.configure(self._builder)
         note = ""
@@ -146,9 +137,9 @@ class _FunctionEmitter:
         pointers = [f"%p{number}" for number in range(len(microkernel.buffers))]
         integers = [f"%x{number}" for number in range(microkernel.integers)]
         for pointer, buffer in zip(pointers, microkernel.buffers, strict=True):
-            self._buffers[buffer.name] = BufferPointer.of(buffer, pointer)
+            self._memory.add(buffer, pointer)
         for number, text in enumerate(integers):
-            self._vars[integer(number).name] = SsaValue(text, DType.I64, 1, 0)
+            self._variables.define(integer(number).name, text)
         self._statement(microkernel.body)
         return Function(MICROKERNEL, parameters(pointers, integers), self._body())
 
@@ -178,12 +169,13 @@ class _FunctionEmitter:
             case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
                 self._unroll(var, extent, body)
             case For(var, extent, body):
-                self._loop(var, "0", self._number(extent), body)
+                self._loop(var, "0", self._variables.number(extent), body)
             case If(condition, then):
                 self._branch(condition, then)
-            case Alloc(buffer, body):
+            case Alloc(_, body):
                 if not (self._callee and self._call(stmt, self._callee)):
-                    self._allocate(stmt, buffer, body)
+                    with self._memory.allocate(stmt):
+                        self._statement(body)
             case Do(name) if name in INTRINSICS:
                 self._matrix_instruction(stmt)
             case Barrier() | Do() | Fetch() | Roles():
@@ -191,25 +183,21 @@ class _FunctionEmitter:
 
     def _unroll(self, var: str, extent: int, body: Stmt) -> None:
         """Copy `body` for each value. Several copies differ by their constants, so none calls a microkernel."""
-        callee, outer, around, sizes = self._callee, *self._bind(var)
+        callee = self._callee
         if extent > 1:
             self._callee = None
-        for value in range(extent):
-            self._vars[var] = SsaValue(str(value), DType.I64, 1, 0, value)
-            self._statement(body)
-            self._invariants.shrink(sizes)
+        with self._variables.bind(var) as assign:
+            for value in range(extent):
+                assign(SsaValue(str(value), DType.I64, 1, 0, value))
+                self._statement(body)
         self._callee = callee
-        self._release(var, outer, around)
 
     def _loop(self, var: str, first: str, last: str, body: Stmt) -> None:
         """Run `body` for var = first .. last - 1. Only the range of a parallel loop may be empty."""
-        outer, around, sizes = self._bind(var)
-        with self._builder.loop(first, last, is_empty=first != "0") as counter:
-            self._vars[var] = counter
+        with self._builder.loop(first, last, is_empty=first != "0") as counter, self._variables.bind(var) as assign:
+            assign(counter)
             self._forget()
             self._statement(body)
-        self._invariants.shrink(sizes)
-        self._release(var, outer, around)
         self._forget()
 
     def _branch(self, condition: Expr, then: Stmt) -> None:
@@ -226,54 +214,16 @@ class _FunctionEmitter:
 
     def _forget(self) -> None:
         """Forget the values that are known in one basic block alone."""
-        self._state = MemoryState()
+        self._memory.forget()
         self._memo = {}
-
-    def _bind(self, var: str) -> tuple[SsaValue | None, LoopInvariants, tuple[int, int]]:
-        """Prepare a loop: the outer meaning of its variable, the invariants, and their sizes.
-
-        Invariants added inside are dropped when the variable changes; those with another meaning are set aside.
-        """
-        outer, around = self._vars.get(var), self._invariants
-        if outer is not None:
-            self._invariants = LoopInvariants({}, {})
-        return outer, around, self._invariants.sizes()
-
-    def _release(self, var: str, outer: SsaValue | None, around: LoopInvariants) -> None:
-        """Restore the meaning of a variable outside a loop."""
-        self._invariants = around
-        if outer is None:
-            self._vars.pop(var, None)
-        else:
-            self._vars[var] = outer
-
-    def _allocate(self, stmt: Alloc, buffer: Buffer, body: Stmt) -> None:
-        pointer = self._allocas.get(id(stmt))
-        if buffer.scope is Scope.MATRIX:
-            pointer = buffer.name  # it is no memory
-        elif pointer is None:
-            pointer = self._builder.alloca(prod(buffer.shape), memory_type(buffer.dtype))
-            self._allocas[id(stmt)] = pointer
-        outer = self._buffers.get(buffer.name)
-        self._buffers[buffer.name] = BufferPointer.of(buffer, pointer)
-        shared = buffer.scope is Scope.SHARED  # stays on the stack, where those of other times may share its place
-        if shared:
-            self._builder.lines.append(f"  call void @llvm.lifetime.start.p0(ptr {pointer})")
-        self._statement(body)
-        if shared:
-            self._builder.lines.append(f"  call void @llvm.lifetime.end.p0(ptr {pointer})")
-        if outer is None:
-            del self._buffers[buffer.name]
-        else:
-            self._buffers[buffer.name] = outer
 
     def _call(self, stmt: Alloc, callee: Callable[[Microkernel], str]) -> bool:
         """Call a microkernel, if the statement is one."""
-        call = extract_call(stmt, {name: memory.buffer for name, memory in self._buffers.items()})
+        call = extract_call(stmt, self._memory.buffers)
         if call is None:
             return False
         self._memo.clear()
-        pointers = [self._memory(buffer.name).base for buffer in call.microkernel.buffers]
+        pointers = [self._memory.buffer(buffer.name).base for buffer in call.microkernel.buffers]
         integers = [self._value(expand(value)).text for value in call.integers]
         self._builder.lines.append(f"  call void @{callee(call.microkernel)}({parameters(pointers, integers)})")
         self._forget()
@@ -282,13 +232,9 @@ class _FunctionEmitter:
     def _store(self, stmt: Store) -> None:
         # Other values of variables, or other contents of memory, than for the last statement.
         self._memo = self._early_values.pop(id(stmt), {})
-        memory = self._memory(stmt.tensor)
-        address = self._book.address(stmt, memory.buffer)
+        memory, address = self._memory.locate(stmt)
         value = self._broadcast(self._value(self._expand(stmt.value)), address.lanes)
-        if address.lanes > 1 and address.step != memory.size_bytes:
-            self._scatter(stmt, memory, address, value)
-        else:
-            self._write(memory, self._range(memory, address), value)
+        self._memory.store(stmt, memory, address, value)
 
     def _expand(self, value: Expr) -> Expr:
         """What is stored, in ops that the machine has."""
@@ -306,176 +252,42 @@ class _FunctionEmitter:
 
     def _prefetch(self, stmt: Prefetch) -> None:
         self._memo.clear()
-        memory = self._memory(stmt.tensor)
-        where = self._pointer(Load(stmt.tensor, stmt.index, memory.dtype), memory)
+        dtype = self._memory.buffer(stmt.tensor).dtype
+        where = self._memory.pointer(Load(stmt.tensor, stmt.index, dtype))
         self._builder.lines.append(f"  call void @llvm.prefetch.p0(ptr {where}, {PREFETCH_DATA})")
 
     def _matrix_instruction(self, stmt: Do) -> None:
         self._memo.clear()
         registers, address, pitch_bytes = [], "", 0
         for operand in (*stmt.outs, *stmt.ins):
-            memory = self._memory(operand.tensor)
+            memory = self._memory.buffer(operand.tensor)
             if memory.buffer.scope is Scope.MATRIX:
                 number = [int(self._value(e).number or 0) for e in operand.index[:-2]]
                 registers.append(self._matrices.number(operand.tensor, number))
             else:
-                address = self._pointer(first_element(operand), memory)
+                address = self._memory.pointer(first_element(operand))
                 pitch_bytes = pitch(operand, memory.buffer) * memory.size_bytes
         self._builder.lines.append(call(stmt, registers, address, pitch_bytes))
         self._forget()
-
-    # Memory.
-
-    def _memory(self, name: str) -> BufferPointer:
-        memory = self._buffers[name]
-        if not memory.base:  # an argument that nothing has touched so far
-            slot = self._at("%args", 8 * self._arguments[name], 0)
-            memory = self._buffers[name] = memory._replace(base=self._once(f"load ptr, ptr {slot}", 0))
-        return memory
-
-    def _range(self, memory: BufferPointer, address: Address) -> MemoryRange:
-        """The memory range of an access. Terms known furthest outside are added first, constants last."""
-        key = (id(address), memory.base)
-        memory_range = self._invariants.ranges.get(key)
-        if memory_range is not None:
-            return memory_range
-        parts: list[tuple[int, int, str]] = []
-        steady, offset = True, address.offset
-        for expr, scale in address.terms:
-            if isinstance(expr, Var):
-                text, _, _, depth, number = self._variable(expr.name)
-            else:
-                text, _, _, depth, number = self._value(expr)
-                steady = steady and depth != LOCAL and not _has_loads(expr)
-            if number is None:
-                parts.append((depth, scale, text))
-            else:
-                offset += scale * int(number)
-        pointer = self._displace(memory.base, parts) if parts else memory.base
-        memory_range = MemoryRange(pointer, offset, address.lanes, address.used)
-        if steady:
-            self._invariants.ranges[key] = memory_range
-        return memory_range
-
-    def _displace(self, pointer: str, parts: list[tuple[int, int, str]]) -> str:
-        """A pointer moved by multiples of values: by their depths, scales and texts."""
-        for depth, scale, text in sorted(parts, key=itemgetter(0)):
-            if not is_symbolic(scale) and scale > 0:
-                pointer = self._once(f"getelementptr [{scale} x i8], ptr {pointer}, i64 {text}", depth)
-            else:
-                offset = self._once(f"mul i64 {text}, {self._number(scale)}", depth)
-                pointer = self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth)
-            if depth < LOCAL:
-                # A mask of ones costs no instruction, but ends LLVM's view of the pointer as a function of the loops.
-                # Its pass that rewrites such functions (LSR) takes most of the time of large unrolled bodies, to no
-                # gain where few pointers and constant offsets are all there is.
-                pointer = self._once(f"call ptr @llvm.ptrmask.p0.i64(ptr {pointer}, i64 -1)", depth)
-        return pointer
-
-    def _pointer(self, element: Load, memory: BufferPointer) -> str:
-        memory_range = self._range(memory, self._book.address(element, memory.buffer))
-        return self._at(memory_range.pointer, memory_range.offset)
-
-    def _at(self, pointer: str, offset: int, depth: int = LOCAL) -> str:
-        if offset == 0:
-            return pointer
-        return self._once(f"getelementptr i8, ptr {pointer}, i64 {self._number(offset)}", depth)
-
-    def _number(self, number: int) -> str:
-        """The text of a number; one that is symbolic is read behind the addresses of the buffers."""
-        return self._variable(number.name).text if is_symbolic(number) else str(number)
-
-    def _variable(self, name: str) -> SsaValue:
-        known = self._vars.get(name)
-        if known is None and self._table is not None and is_symbolic_name(name):
-            slot = self._at("%args", 8 * self._table.cell(name), 0)
-            known = self._vars[name] = SsaValue(self._once(f"load i64, ptr {slot}", 0), DType.I64, 1, 0)
-        if known is None:
-            raise KeyError(name)
-        return known
-
-    def _load(self, node: Load) -> SsaValue:
-        memory = self._memory(node.tensor)
-        address = self._book.address(node, memory.buffer)
-        if address.lanes > 1 and address.step != memory.size_bytes:
-            return self._gather(node, memory, address)
-        return self._read(memory, self._range(memory, address))
-
-    def _read(self, memory: BufferPointer, memory_range: MemoryRange) -> SsaValue:
-        value = self._state.get(memory, memory_range)
-        if value is None:
-            where = self._at(memory_range.pointer, memory_range.offset)
-            text = load(memory.dtype, memory_range.lanes, memory_range.used, where, self._masks, self._builder.here)
-            value = SsaValue(text, memory.dtype, memory_range.lanes, LOCAL)
-            self._state.read(memory, memory_range, value)
-        return value
-
-    def _write(self, memory: BufferPointer, memory_range: MemoryRange, value: SsaValue) -> None:
-        self._state.write(memory, memory_range, value)
-        where = self._at(memory_range.pointer, memory_range.offset)
-        dtype, lanes, text = memory.dtype, memory_range.lanes, value.text
-        if dtype is DType.BOOL:
-            text = self._once(f"zext {type_name(dtype, lanes)} {text} to {memory_type(dtype, lanes)}", LOCAL)
-        line = store(dtype, lanes, memory_range.used, where, text, self._masks, self._builder.here)
-        self._builder.lines.append(f"  {line}")
-
-    def _gather(self, node: Load, memory: BufferPointer, address: Address) -> SsaValue:
-        elements = self._elements(node, memory, address)
-        if not memory.register and len({element.pointer for element in elements}) == 1:
-            shuffle = Shuffle.of([(p.offset - elements[0].offset) // memory.size_bytes for p in elements], node.lanes)
-            if shuffle is not None:
-                return self._shuffle(memory, elements[0]._replace(lanes=node.lanes, used=shuffle.used), shuffle)
-        kind, element = type_name(node.dtype, node.lanes), type_name(node.dtype)
-        text = "poison" if address.used == address.lanes else "zeroinitializer"
-        for lane, lane_range in enumerate(elements):
-            value = self._read(memory, lane_range).text
-            text = self._once(f"insertelement {kind} {text}, {element} {value}, i64 {lane}", LOCAL)
-        return SsaValue(text, node.dtype, node.lanes, LOCAL)
-
-    def _shuffle(self, memory: BufferPointer, first: MemoryRange, shuffle: Shuffle) -> SsaValue:
-        """Elements picked out of vectors, whose starts count from the first of these elements."""
-        starts = (first.offset + start * memory.size_bytes for start in shuffle.starts)
-        vectors = [self._read(memory, first._replace(offset=offset)).text for offset in starts]
-        return SsaValue(shuffle.value(memory.dtype, first.lanes, vectors, self._once), memory.dtype, first.lanes, LOCAL)
-
-    def _scatter(self, stmt: Store, memory: BufferPointer, address: Address, value: SsaValue) -> None:
-        kind = type_name(value.dtype, value.lanes)
-        for lane, memory_range in enumerate(self._elements(stmt, memory, address)):
-            element = self._once(f"extractelement {kind} {value.text}, i64 {lane}", LOCAL)
-            self._write(memory, memory_range, SsaValue(element, value.dtype, 1, LOCAL))
-
-    def _elements(self, access: Load | Store, memory: BufferPointer, address: Address) -> list[MemoryRange]:
-        """The single elements that a vector access touches, one a lane in use."""
-        if address.step is not None:
-            pointer, offset, _, used = self._range(memory, address)
-            return [MemoryRange(pointer, offset + lane * address.step, 1, 1) for lane in range(used)]
-        addresses = self._book.elements(access, memory.buffer)
-        first = self._range(memory, addresses[0])
-        elements = []
-        for element in addresses:
-            if element.terms is addresses[0].terms:
-                elements.append(first._replace(offset=first.offset + element.offset - addresses[0].offset))
-            else:
-                elements.append(self._range(memory, element))
-        return elements
 
     # Values.
 
     def _value(self, node: Expr) -> SsaValue:
         if isinstance(node, Var):
-            return self._variable(node.name)
-        result = self._memo.get(node) or self._invariants.values.get(node)
+            return self._variables.value(node.name)
+        result = self._memo.get(node) or self._variables.invariants.values.get(node)
         if result is None:
             match node:
                 case Load():
-                    result = self._load(node)
+                    result = self._memory.load(node)
                 case Op():
                     result = self._op(node)
                 case Const(value, dtype):
                     result = SsaValue(literal(value, dtype), dtype, 1, 0, value)
                 case Ramp(base, lanes):
                     result = self._ramp(self._value(base), lanes)
-            (self._memo if result.depth == LOCAL or _has_loads(node) else self._invariants.values)[node] = result
+            is_local = result.depth == LOCAL or has_loads(node)
+            (self._memo if is_local else self._variables.invariants.values)[node] = result
         return result
 
     def _ramp(self, base: SsaValue, lanes: int) -> SsaValue:
@@ -524,9 +336,3 @@ class _FunctionEmitter:
         first = self._once(f"insertelement {kind} poison, {element} {value.text}, i64 0", depth)
         text = self._once(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer", depth)
         return SsaValue(text, value.dtype, lanes, depth)
-
-
-@fact
-def _has_loads(node: Expr) -> bool:
-    """Whether a value depends on memory."""
-    return isinstance(node, Load) or any(map(_has_loads, node.children))

@@ -177,18 +177,6 @@ class LlvmSource(NamedTuple):
         return LlvmSource(self.triple, phases, microkernels, self.numbers)
 
 
-class NumberTable:
-    """The symbolic numbers that the phases of a kernel read, in the cells behind the addresses of its buffers."""
-
-    def __init__(self, buffers: int) -> None:
-        self._buffers = buffers
-        self.numbers: dict[str, int] = {}  # name -> its position
-
-    def cell(self, name: str) -> int:
-        """The cell of a number, from the first address on."""
-        return self._buffers + self.numbers.setdefault(name, len(self.numbers))
-
-
 PLAIN = (Store, Prefetch)
 """Statements that stand together; any other is a part of its own."""
 

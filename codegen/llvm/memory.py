@@ -172,22 +172,3 @@ class MemoryState:
         ends = first + span
         near = (slot for slot in known if slot.offset < ends and slot != memory_range)
         return [slot for slot in near if first < slot.offset + slot.lanes * memory.size_bytes]
-
-
-class LoopInvariants(NamedTuple):
-    """Values and memory ranges that depend on loop variables alone, valid until a variable changes."""
-
-    values: dict[Expr, SsaValue]
-    ranges: dict[tuple[int, str], MemoryRange]  # by the identity of an address, and the base
-
-    def sizes(self) -> tuple[int, int]:
-        """The number of known values and ranges."""
-        return len(self.values), len(self.ranges)
-
-    def shrink(self, sizes: tuple[int, int]) -> None:
-        """Drop the values and ranges that were added since `sizes()` gave this."""
-        values, ranges = sizes
-        while len(self.values) > values:
-            self.values.popitem()
-        while len(self.ranges) > ranges:
-            self.ranges.popitem()
