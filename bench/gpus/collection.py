@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tunewright.codegen.cuda.build import GpuArtifact, build
 from tunewright.codegen.llvm.build import BuildError
 from tunewright.codegen.target import Target
-from tunewright.codegen.verify import VerifyError
+from tunewright.codegen.verify_context import VerifyError
 from tunewright.db.exchange import to_json
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal

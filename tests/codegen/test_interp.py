@@ -25,7 +25,8 @@ from tunewright.codegen.expr.semantics import OPS
 from tunewright.codegen.ir.access import BoundsError, RaceError, UndefinedRead
 from tunewright.codegen.ir.interp import run
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Store
-from tunewright.codegen.verify import VerifyError, verify
+from tunewright.codegen.verify import verify
+from tunewright.codegen.verify_context import VerifyError
 
 F32, I64 = DType.F32, DType.I64
 UNROLL, PARALLEL = LoopKind.UNROLL, LoopKind.PARALLEL

@@ -25,7 +25,8 @@ from tunewright.codegen.ir.ir import (
 )
 from tunewright.codegen.ir.matrix import COLUMN, ROW
 from tunewright.codegen.llvm.emit import emit
-from tunewright.codegen.verify import VerifyError, verify
+from tunewright.codegen.verify import verify
+from tunewright.codegen.verify_context import VerifyError
 
 from ..search_space.oracle import MATRICES
 

@@ -23,7 +23,8 @@ from tunewright.codegen.ir.ir import (
     single_words_of,
     words_of,
 )
-from tunewright.codegen.verify import VerifyError, verify
+from tunewright.codegen.verify import verify
+from tunewright.codegen.verify_context import VerifyError
 
 F32, I64 = DType.F32, DType.I64
 i, j, p, r = Var("i"), Var("j"), Var("p"), Var("r")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tunewright.codegen.expr.symbolic import Trace
 from tunewright.codegen.ir.pin import kernel_at
 from tunewright.codegen.llvm.build import ObjectCache, build_symbolic
-from tunewright.codegen.verify import VerifyError, verify
+from tunewright.codegen.verify import verify
+from tunewright.codegen.verify_context import VerifyError
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.graph.task_family import TaskFamily

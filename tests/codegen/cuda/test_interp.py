@@ -9,7 +9,8 @@ from tunewright.codegen.cuda.interp import run
 from tunewright.codegen.expr.expr import Load, Ramp, Var, const, op
 from tunewright.codegen.ir.access import BoundsError, RaceError, UndefinedRead
 from tunewright.codegen.ir.ir import Alloc, Buffer, Do, For, If, Kernel, LoopKind, Scope, Store, Swizzle
-from tunewright.codegen.verify import VerifyError, verify
+from tunewright.codegen.verify import verify
+from tunewright.codegen.verify_context import VerifyError
 
 from .kernels import F32, added, block, multiplied, turned
 

@@ -25,7 +25,8 @@ from tunewright.codegen.ir.ir import (
     ThreadRole,
 )
 from tunewright.codegen.ir.tensor_map import TensorMap
-from tunewright.codegen.verify import VerifyError, verify
+from tunewright.codegen.verify import verify
+from tunewright.codegen.verify_context import VerifyError
 
 from .kernels import F32, TILE, added, block, fetched, multiplied, one_box, turned
 
