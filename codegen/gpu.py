@@ -13,7 +13,10 @@ from typing import Any
 
 from .fields import check_names, check_ranges, quote
 
-ARCH = re.compile("sm_([1-9][0-9]{1,2})([af]?)")
+ARCH_PATTERN = re.compile("sm_([1-9][0-9]{1,2})([af]?)")
+
+WARPGROUP_ARCH = "sm_90a"
+"""The only architecture that has instructions of warpgroups (PTX ISA, wgmma.mma_async)."""
 
 LEAST_CAPABILITY = 80
 """The least compute capability, without its point, that kernels are for: products on tensor cores are `mma.m16n8k16`,
@@ -78,7 +81,7 @@ class Gpu:
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no GPU is: targets also come from files and databases."""
-        if not (isinstance(self.arch, str) and ARCH.fullmatch(self.arch)):
+        if not (isinstance(self.arch, str) and ARCH_PATTERN.fullmatch(self.arch)):
             raise ValueError(f"gpu: arch must be like sm_90a, not {quote(self.arch)}")
         if self.capability < LEAST_CAPABILITY:
             raise ValueError(f"gpu: arch must be sm_{LEAST_CAPABILITY} or later, not {self.arch}")
@@ -87,9 +90,14 @@ class Gpu:
     @property
     def capability(self) -> int:
         """The compute capability without its point: 80, 90, 120."""
-        match = ARCH.fullmatch(self.arch)
+        match = ARCH_PATTERN.fullmatch(self.arch)
         assert match is not None
         return int(match[1])
+
+    @property
+    def has_warpgroups(self) -> bool:
+        """Whether it has products of warpgroups, of operands that the copy engine brings."""
+        return self.arch == WARPGROUP_ARCH
 
     @property
     def multiply_adds(self) -> int:

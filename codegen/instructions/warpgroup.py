@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..expr.expr import Expr
-from ..gpu import WARP
+from ..gpu import WARP, WARPGROUP_ARCH
 from ..ir.ir import Scope
 from .instruction import (
     OPERANDS,
@@ -37,16 +37,13 @@ from .instruction import (
     slots,
 )
 
-ARCH = "sm_90a"
-"""The only architecture that has them."""
-
 GROUP = 4 * WARP
 """Threads of a warpgroup."""
 
 PAIR = 2 * GROUP
 """Threads that end a phase of a named barrier."""
 
-HOPPER: Mapping[str, Any] = {"capability": 90, "threads": GROUP, "arch": ARCH}
+HOPPER: Mapping[str, Any] = {"capability": 90, "threads": GROUP, "arch": WARPGROUP_ARCH}
 """What instructions of warpgroups have in common."""
 
 ROWS = 64

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, GROUP, PANEL, ROWS
+from tunewright.codegen.instructions.warpgroup import COLUMNS, GROUP, PANEL, ROWS
 from tunewright.codegen.ir.ir import Block, Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
@@ -58,7 +58,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
 
     def recognise(self, task: Task, target: Target) -> Attention | None:
         attention = match_narrow_attention(task)
-        if target.gpu is None or target.gpu.arch != ARCH or attention is None:
+        if target.gpu is None or not target.gpu.has_warpgroups or attention is None:
             return None
         return attention if views(attention, input_shapes(task)) is not None else None
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.gpu import WARP
-from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, GROUP, PANEL, ROW_BYTES, ROWS
+from tunewright.codegen.instructions.warpgroup import COLUMNS, GROUP, PANEL, ROW_BYTES, ROWS
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
@@ -72,7 +72,7 @@ class SpecializedTilesSketch(PatternSketch[Product]):
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        if target.gpu is None or target.gpu.arch != ARCH:
+        if target.gpu is None or not target.gpu.has_warpgroups:
             return None
         product = _match(pack_along_depth(task)[0])
         return product if product is not None and is_offered(product, target) else None

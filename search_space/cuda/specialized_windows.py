@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.instructions.bulk import MOST_BOX
-from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, PANEL
+from tunewright.codegen.instructions.warpgroup import COLUMNS, PANEL
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
@@ -45,7 +45,7 @@ class SpecializedWindowsSketch(PatternSketch[Product]):
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        return match_patches(task) if target.gpu is not None and target.gpu.arch == ARCH else None
+        return match_patches(task) if target.gpu is not None and target.gpu.has_warpgroups else None
 
     def offer(self, task: Task, product: Product, target: Target) -> Space:
 

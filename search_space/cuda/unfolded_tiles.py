@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tunewright.codegen.instructions.warpgroup import ARCH, PANEL
+from tunewright.codegen.instructions.warpgroup import PANEL
 from tunewright.codegen.ir.ir import Kernel, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -35,7 +35,7 @@ class UnfoldedTilesSketch(SpecializedTilesSketch):
     version = 1
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        if target.gpu is None or target.gpu.arch != ARCH:
+        if target.gpu is None or not target.gpu.has_warpgroups:
             return None
         unfolding = _match(task)
         return unfolding.product if unfolding is not None and is_offered(unfolding.product, target) else None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.instructions.warpgroup import ARCH, GROUP, ROWS
+from tunewright.codegen.instructions.warpgroup import GROUP, ROWS
 from tunewright.codegen.ir.ir import Kernel, Stmt
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
@@ -66,7 +66,7 @@ class WarpgroupTilesSketch(PatternSketch[Product]):
     def recognise(self, task: Task, target: Target) -> Product | None:
         task, _ = pack_along_depth(task)
         product = match_group_product(task)
-        if target.gpu is None or target.gpu.arch != ARCH or product is None:
+        if target.gpu is None or not target.gpu.has_warpgroups or product is None:
             return None
         smallest = point_columns(_choices(product)[-1])
         return product if _legal(product, widths(task, product), target, smallest)[0] else None
