@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from operator import index
 
@@ -31,23 +31,18 @@ def pin(kernel: Kernel, trace: Trace) -> Kernel:
     for packing in kernel.packings.values():
         for extent in (*packing.padded, *(extent for split in packing.splits for extent in split)):
             index(extent)
-    return _Pinned(trace, trace.pinned()).kernel(kernel)
-
-
-def kernel_at(kernel: Kernel, trace: Trace, symbols: Sequence[int]) -> Kernel | None:
-    """The kernel at values of the symbols, all plain; None where it is not for them."""
-    values = trace.replay(symbols)
-    return None if values is None else _Pinned(trace, dict(enumerate(values))).kernel(kernel)
+    return PlainNumbers(trace, trace.pinned()).kernel(kernel)
 
 
 @dataclass(frozen=True, slots=True)
-class _Pinned:
+class PlainNumbers:
     """Numbers of a trace that are plain."""
 
     trace: Trace
     values: Mapping[int, int]
 
     def kernel(self, kernel: Kernel) -> Kernel:
+        """The kernel with these numbers plain everywhere."""
         known = Substitution({self.trace.name(number): const(value) for number, value in self.values.items()})
 
         def fresh(node: Expr) -> Expr:

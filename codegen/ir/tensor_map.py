@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from ..expr.dtype import DType
@@ -30,11 +29,6 @@ class TensorMap:
     def all_steps(self) -> tuple[int, ...]:
         """The step along each dimension."""
         return self.steps or (1,) * len(self.box)
-
-    @property
-    def box_bytes(self) -> int:
-        """Bytes that a fetch brings, zeros included."""
-        return prod(self.box) * self.dtype.size_bytes
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""

@@ -10,9 +10,6 @@ from typing import Any, Generic, TypeVar
 ENDLESS = 2**63 - 1
 """The most iterations of a loop that has no trip count."""
 
-WORDS_BYTES = 32
-"""The words of a loop, as control.ll has them: the first is the number of iterations done."""
-
 COPY_BYTES = 1 << 16
 """Bytes that one iteration of a copy does."""
 

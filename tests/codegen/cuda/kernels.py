@@ -165,10 +165,11 @@ def fetched(rows: int, columns: int, without: str = "", of_half: str = "") -> Ke
         return block(last_bit, Do("mbarrier.wait", (), (barrier(buffer, stage), own)))
 
     view = TensorMap("x", F32, x.shape, x.strides, (BOX_ROWS, BOX_COLUMNS))
+    box_bytes = BOX_ROWS * BOX_COLUMNS * F32.size_bytes
     target = Load("tile", (stage, const(0), const(0)), F32)
     producer = steps(
         ("wait empty", wait(EMPTY, step // 2 + 1)),
-        ("expect", Do(f"mbarrier.expect.{view.box_bytes}", (), (barrier(FULL, stage),))),
+        ("expect", Do(f"mbarrier.expect.{box_bytes}", (), (barrier(FULL, stage),))),
         ("fetch", Fetch(view, (step * BOX_ROWS, panel), target, barrier(FULL, stage))),
     )
     row, column = Var("n") * (CONSUMERS // 32) + reader // 32, reader % 32
