@@ -1,4 +1,4 @@
-"""Names: nouns of the field or verbs in the imperative, and one class for a name. Both counts only go down."""
+"""Names: nouns of the field or verbs in the imperative, one class for a name, one meaning. All counts only go down."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ PARTICIPLES = {
 
 MOST_PARTICIPLES = 0
 MOST_REUSED = 3
+
+VAGUE = {"place", "places"}
+"""What variables and parameters are called no more: the glossary has one meaning for it, where the field has a word for
+each of the others, such as index, coordinates, address or operand."""
+
+MOST_VAGUE = 608
 
 
 RIVALS = ROOT / "bench" / "rivals"
@@ -44,6 +50,16 @@ def test_no_name_is_a_participle() -> None:
                 is_banned = node.name.strip("_").lower() in PARTICIPLES
                 names += [f"{place}:{node.lineno} {node.name}"] if is_banned else []
     assert len(names) <= MOST_PARTICIPLES, "\n".join(names)
+
+
+def test_no_more_variables_are_places() -> None:
+    names = [
+        node.id if isinstance(node, ast.Name) else node.arg
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    ]
+    assert sum(name in VAGUE for name in names) <= MOST_VAGUE
 
 
 def test_a_name_is_of_one_class() -> None:
