@@ -68,9 +68,9 @@ ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 @cache
 def allow_matrix_registers() -> bool:
-    """Ask the system to let this process use matrix registers: whether it does. Without, they end the process.
+    """Ask the system to let this process use matrix registers; whether it does. It ends those that use them unasked.
 
-    Linux keeps their 8 KiB with each thread that uses them, so it wants to be asked: see "Using XSTATE features in user
+    Linux saves 8 KiB more for each thread that uses them, and so has to be asked: see "Using XSTATE features in user
     space applications" in its documentation.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":

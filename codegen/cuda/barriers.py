@@ -29,7 +29,7 @@ class Read:
     is_ordered: bool = False
 
     def order(self) -> None:
-        """A barrier does so; others, which the same threads came to later, do it no more."""
+        """Order what follows behind these reads, at the first of the barriers that their threads come to."""
         if not self.is_ordered and self.memory.threads is not None:
             self.memory.threads.forget_at(self.elements)
         self.is_ordered = True
@@ -51,7 +51,7 @@ class BarrierPhase:
 
 @dataclass(slots=True)
 class Reads:
-    """Reads of shared memory by the threads of a role that no barrier has ordered: of threads, of warps that met."""
+    """Reads of shared memory in a role that no barrier has ordered yet: of threads, and of warps that met since."""
 
     _of_threads: list[Read] = field(default_factory=list)
     _of_warps: list[Read] = field(default_factory=list)
@@ -127,14 +127,14 @@ class Barriers:
             phase.reads += reads.known(threads)
 
     def is_over(self, memory: BufferState, element: int, last_bit: int) -> bool:
-        """Whether the phase of a barrier is whose number ends so, or nothing is missing for it to be."""
+        """Whether the phase whose number has this last bit is over, or nothing is missing for that."""
         phase = self._phases.get((memory.buffer.name, element))
         return self._has_ended(memory, element, last_bit) or (
             phase is not None and phase.is_complete(self._arrivals[memory.buffer.name, element])
         )
 
     def end(self, memory: BufferState, element: int, last_bit: int) -> BarrierPhase | None:
-        """The phase that is over whose number ends so; None where it was ended before."""
+        """End the phase whose number has this last bit, and return it; None where it was ended before."""
         if self._has_ended(memory, element, last_bit):
             return None
         memory.data[element] = memory.data[element] + 1
@@ -146,7 +146,7 @@ class Barriers:
         return self._visits[block, number]
 
     def has_pair_met(self, block: int, number: int, come: int) -> bool:
-        """Whether a pair of warpgroups has met there, of which one was the one by which so many had come."""
+        """Whether both warpgroups of a pair have come: the pair of the one with which `come` threads had come."""
         return self._visits[block, number] >= -(-come // PAIR) * PAIR
 
     def _phase(self, memory: BufferState, element: int) -> BarrierPhase:

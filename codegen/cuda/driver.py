@@ -1,8 +1,8 @@
 """Driver: kernels run and timed on a GPU of this machine. Read `Driver`, which does it through CuPy.
 
-Times are the device's own, of one run at a time. From a cold second-level cache: before each the cache is filled with
-something else, which keeps the device busy until the run has been queued, so that no time of this process is in it. As
-it comes: what this process takes to queue a run is in it, unless that is recorded.
+Times are the device's own, of one run at a time. For a cold second-level cache it is overwritten before each run. This
+keeps the device busy until the run is queued, so that the time has nothing of this process in it. With the cache as it
+is, the time includes what this process takes to queue the run, unless the run was captured.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class NoClocks(Exception):
 class Clock(NamedTuple):
     """The current clock of the multiprocessors.
 
-    Slowed: by heat, or since the machine has not the power. Not by the device's own limit of power, at which large ones
-    are whenever they are busy: waiting would not change that.
+    `is_slowed`: by heat, or because the machine can't deliver the power. The device's own power limit does not count:
+    large devices reach it whenever they are busy, and waiting would not change that.
     """
 
     hz: int
@@ -204,7 +204,7 @@ class Driver:
         return partial(self._launch, graph, run)
 
     def _launch(self, graph: Any, _: Callable[[], None]) -> None:
-        """Queue a CUDA graph. What it was captured of keeps its code and memory alive: CUDA does not."""
+        """Queue a CUDA graph. The second argument is the run that was captured: it keeps code and memory alive."""
         with self.queueing():
             graph.launch()
 
@@ -387,7 +387,7 @@ class Sensors:
 
 
 def open_sensors(number: int = 0) -> Sensors | None:
-    """The sensors of a device, which is not used by that; None where there are none.
+    """The sensors of a device; None where there are none. The device itself is not used.
 
     Raises DeviceFault, NoDevice or NoCompiler.
     """

@@ -4,8 +4,7 @@
 
 The parameters are the kernel's, then its scratch buffers. Nothing is said about aliasing, so buffers may be shared in
 place, and no name of a kernel reaches the text. Shared memory is asked for at the launch, registers are local arrays
-whose indices are constants once loops are unrolled. What is common to expressions, and what does not change in a loop,
-the compiler finds.
+whose indices are constants once loops are unrolled. Common subexpressions and loop invariants are left to the compiler.
 """
 
 from __future__ import annotations
@@ -207,8 +206,8 @@ class _PhaseEmitter:
     def _name_group(self, body: Stmt) -> None:
         """Name the number of a thread's warpgroup where matrices are addressed by it, so that it is one for a warp.
 
-        NVIDIA's assembler takes what a lane hands to all for the same in all of them, and keeps it where addresses of
-        matrices have to be.
+        NVIDIA's assembler knows that a value which one lane broadcasts is the same in all of them, and keeps it in a
+        uniform register, where addresses of matrices have to be.
         """
         names = {part.name for part in statements(body) if isinstance(part, Do)}
         if any(INSTRUCTIONS[name].threads == GROUP for name in names):

@@ -2,11 +2,11 @@
 
 Each statement is run by all threads of many blocks before the next one is. Real ones run in any order between two
 barriers; so an element that one thread wrote may be touched by another only behind a barrier, and this is what is
-checked. What an asynchronous copy writes may not be touched until it was waited for, by whomever; no more may the sums
-of a product that goes on by itself, nor what it reads be written. It sees what threads wrote once they said so.
+checked. What an asynchronous copy writes may not be touched by any thread until it was waited for. Nor may the sums of
+an asynchronous product; and what it reads may not be written. A product sees what threads wrote only after their fence.
 
 Roles take turns: each goes on until it waits at a barrier in shared memory for what another has to do. What threads did
-before they arrived there is known to who waits for it.
+before they arrived there is visible to those that wait for them.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _take_apart(x: Expr) -> tuple[Expr, Expr]:
 
 
 def log(x: Expr) -> Expr:
-    """The natural logarithm: of zeros -inf, of what is negative NaN.
+    """The natural logarithm: -inf of zeros, NaN of negative numbers.
 
     log(1 + f) = f - (f^2 / 2 - s * (f^2 / 2 + R)) with s = f / (2 + f), R the rest of the series of its atanh.
     """

@@ -122,7 +122,7 @@ LN_TAIL = (-0.49999937, 0.333332, -0.2500775, 0.20011073, -0.1641703, 0.13997135
 
 
 def log(x: Expr) -> Expr:
-    """The natural logarithm: relative error 1.3e-7, of denormals too. Of zeros -inf, of what is negative NaN.
+    """The natural logarithm: relative error 1.3e-7, of denormals too. -inf of zeros, NaN of negative numbers.
 
     `x = 2^e * (1 + f)` with 1 + f in 2/3 .. 4/3. The bits of a denormal are how many times it has 2^-149: that number
     is taken apart in its place, and 149 is taken from its exponent. No denormal is computed with: where a machine takes

@@ -3,8 +3,8 @@
 A quotient by a constant c is nearly `fma(x, h, x * l)`, h + l being 1 / c in two floats (Brisebarre, Muller and Raina,
 "Accelerating Correctly Rounded Floating-Point Division When the Divisor Is Known in Advance", 2004). Neither it nor the
 true quotient ever falls while x grows: |l| is at most 2^-24 h, so from one float to the next x * h grows by more than
-x * l and its rounding can fall. So both are rounded to the same whole numbers everywhere if they are around each place
-where one of them goes on to the next number, and that is looked at for each constant.
+x * l and its rounding can fall. So both are rounded to the same whole numbers everywhere if they are around each border
+between two of these, and that is checked for each constant.
 """
 
 from __future__ import annotations

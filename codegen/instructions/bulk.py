@@ -1,8 +1,8 @@
 """Copies of whole pieces of memory on Hopper: one thread begins them, a barrier in shared memory counts what has come.
 
 Such a barrier goes from one phase to the next, counted from 0. A phase is over when as many threads have arrived as it
-was set up for, and all bytes have come that those who arrived said come in it. Whoever waits names the phase by its
-last bit.
+was set up for, and all bytes have come that they announced at their arrival. Who waits for a phase names it by the last
+bit of its number.
 
 Sections are those of "PTX ISA", release 9.0.
 """

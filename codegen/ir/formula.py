@@ -1,7 +1,7 @@
 """Formula: an expression or a store as one short line for people.
 
-It never takes longer than the line is: what an expression shares would be written out again and again, so the text of
-a few lines of a model may have more letters than there is memory.
+Writing stops where the line is full. Parts that an expression shares are written out at each use, so the whole text of
+a small model could be larger than memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _LineWriter:
                 self._op(node, binding, depth + 1)
 
     def element(self, tensor: str, index: Sequence[Expr], count: int | None, depth: int = 0) -> None:
-        """An element of a tensor, or a vector of them. Names of registers begin with a dot, which tells nobody much."""
+        """An element of a tensor, or a vector of them. The dot that names of registers begin with is left out."""
         self.put(f"{tensor.lstrip('.')}[")
         self.arguments(index, depth)
         self.put("]" if count is None else f" count={count}]")

@@ -94,7 +94,7 @@ class _IterationLog:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A buffer and the number that ends the names of its parts in the program."""
+    """A buffer, and the number at the end of the names that its arrays have in the program."""
 
     buffer: Buffer
     number: int

@@ -56,8 +56,8 @@ class Scope(StrEnum):
 class Swizzle:
     """An order of elements in shared memory in which rows that are read together lie in different banks.
 
-    Of the number of an element its bits from `base` on, `bits` of them, are combined (exclusive or) with those `shift`
-    above. So what lies within 2^base elements stays together.
+    In the number of an element, `bits` bits from bit `base` on are combined, by exclusive or, with those that are
+    `shift` bits higher. So each 2^base neighbours stay together.
     """
 
     bits: int
@@ -204,7 +204,8 @@ class Packing:
 
     The kernel's parameter has this layout instead of the tensor's: multiply axis d of the tensor by the matrix
     `maps[d]` (in double precision), permute the axes by `order`, pad each with zeros to `padded`, split axis d into
-    `splits[d]` (outermost first), permute all split parts by `parts`, and see the last `joined` of them as one.
+    `splits[d]` (outermost first), permute all split parts by `parts`, and merge the last `joined` of them into one
+    axis.
     """
 
     order: tuple[int, ...]
@@ -274,7 +275,7 @@ _WORDS = ".words"
 
 
 def words_of(buffer: Buffer, dtype: DType = DType.I32) -> Buffer:
-    """A buffer of small numbers as one of larger ones, each of neighbours along the last dimension."""
+    """A buffer of small numbers seen as words, each made of neighbours along the last dimension."""
     *outer, last = buffer.shape
     words = last * buffer.dtype.size_bytes // dtype.size_bytes
     return replace(buffer, name=words_name(buffer.name), shape=(*outer, words), dtype=dtype)
@@ -369,7 +370,7 @@ class Grid(NamedTuple):
 
     @staticmethod
     def of(phase: Stmt) -> Grid:
-        """The parts of a phase, each as long as what belongs to it goes on."""
+        """The parts of a phase: its block loops, the allocations in them, and the thread loops in those."""
         blocks, stmt = loop_nest(phase, LoopKind.BLOCK)
         shared = []
         while isinstance(stmt, Alloc):

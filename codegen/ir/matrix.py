@@ -1,7 +1,7 @@
 """Instructions on the matrix registers of processors, Intel's AMX: what each is, as loops of the IR.
 
-A register has rows of words, as many of both as the machine is told before; here the last two dimensions of its buffer
-say so. Source: "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 1, chapter 18, and volume 2.
+A register has rows of words. The machine is told beforehand how many of each; here they are the last two dimensions of
+the buffer. Source: "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 1, chapter 18, and volume 2.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def register_fault(added: Buffer, buffers: Iterable[Buffer]) -> str:
 
 
 def fault(stmt: Do, buffers: Mapping[str, Buffer]) -> str:
-    """What no machine does of an instruction, besides what is wrong with its loops too; "" if nothing is."""
+    """Why no machine has an instruction with these operands, so far as its loops don't show it; "" if one has."""
     instruction = MATRIX_INSTRUCTIONS[stmt.name]
     if (len(stmt.outs), len(stmt.ins)) != (instruction.outs, instruction.ins):
         return f"{len(stmt.outs)} results of {len(stmt.ins)} operands"

@@ -1,9 +1,9 @@
 """Microkernels: statements that run long inside the loops of a kernel, as functions of their own.
 
-Kernels of one task differ mostly in the loops around the same few tiles. So a tile is written without those loops: it
-gets integers instead, in which all is summed up that their variables do to its addresses and conditions. Kernels whose
-tiles need the same integers share one, which is compiled once. The name is that of BLIS: Van Zee and van de Geijn, ACM
-Transactions on Mathematical Software 41(3), 2015.
+Kernels of one task differ mostly in the loops around the same few tiles. So a tile is written without those loops.
+Instead it has integer parameters: the sums by which the variables of the loops enter its addresses and conditions.
+Kernels whose tiles need the same integers share one, which is compiled once. The name is that of BLIS: Van Zee and van
+de Geijn, ACM Transactions on Mathematical Software 41(3), 2015.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def integer(number: int) -> Var:
 def extract_call(stmt: Alloc, buffers: Mapping[str, Buffer]) -> Call | None:
     """A statement as a call, where `buffers` are visible; None if it runs too short for one.
 
-    Nor where it uses registers of the surrounding code, which a function can't share, or where an outer variable
+    Also None where it uses registers of the surrounding code, which a function can't share, or where an outer variable
     selects a register.
     """
     if stmt.buffer.scope is not Scope.REGISTER or _stores(stmt) < MIN_STORES:

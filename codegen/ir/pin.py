@@ -1,4 +1,4 @@
-"""Symbolic kernels: loop IR with symbolic numbers, made as plain as code for it has to be."""
+"""Symbolic kernels: loop IR with symbolic numbers, but for those that code must know."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ObjectCache:
         self._tidy()
 
     def path(self, key: str) -> Path:
-        """The file of a key: its name tells nothing but the digest of the key."""
+        """The file of a key, named by the digest of the key."""
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.o"
 
     def get(self, key: str) -> bytes | None:
@@ -100,7 +100,7 @@ class ObjectCache:
 
 
 def _seal(key: str, code: bytes) -> bytes:
-    """A digest of both: objects that call each other must be the right ones."""
+    """A digest of a key and its code, so that a file with the code of another key counts as damaged."""
     return hashlib.sha256(key.encode() + code).digest()
 
 
@@ -117,7 +117,7 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipe
 def build_all(kernels: Iterable[Kernel], target: Target, cache: ObjectCache | None = None) -> list[Artifact]:
     """Build kernels in order, as `build`. A thread of its own compiles, while the text of the next is written.
 
-    One thread: LLVM has one lock for all. It lets go of Python's.
+    One thread is enough: LLVM, which runs without Python's lock, has one of its own for all threads.
     """
     with ThreadPoolExecutor(1, "tunewright-llvm") as thread:
         builder = _Builder(target, cache, thread=thread)
@@ -143,7 +143,7 @@ class _Builder:
         self._objects: dict[str, bytes | Future[bytes]] = {}  # by text
 
     def start(self, kernel: Kernel) -> Callable[[], Artifact]:
-        """Write the text of a kernel, and have compiled what is not in the cache. Returns what waits for the rest."""
+        """Write the text of a kernel, begin to compile what is not cached, and return a function that waits for it."""
         finish, _ = self.write(kernel, verify)
         return finish
 

@@ -213,7 +213,7 @@ def _divisor(word: str, dtype: DType, lanes: int, left: str, right: str, emit: E
 
 
 def _extreme(better: str, dtype: DType, lanes: int, left: str, right: str, emit: Emit) -> str:
-    """The smaller or larger of floats, with masks two instructions instead of three, the test for NaN beside the chain.
+    """The smaller or larger of floats by masks: two instructions instead of three, with the test for NaN off the chain.
 
     x86's own minimum and maximum answer with the left operand where either is NaN, so that its NaN passes. Where the
     right one is NaN, it stays.
@@ -395,7 +395,7 @@ def store(dtype: DType, lanes: int, used: int, where: str, value: str, masks: bo
 class Shuffle(NamedTuple):
     """A gather of elements that lie close together, as a shuffle of one or two vectors.
 
-    The vectors begin at the lowest and end at the highest, so that nothing else than what is between is read.
+    The vectors begin at the lowest and end at the highest, so that nothing outside of these elements' range is read.
     """
 
     starts: tuple[int, ...]  # of the vectors, in elements

@@ -63,8 +63,8 @@ def lasting_empty(shape: tuple[int, ...], dtype: DType) -> NDArray[np.generic]:
 def aligned_block(size_bytes: int, align_bytes: int = ALIGN_BYTES) -> NDArray[np.uint8]:
     """Aligned bytes, not initialised, for tensors that stay a while: in huge pages, where the system has some.
 
-    Where small pages lie in physical memory is by chance, so what is in many of them meets itself in the second-level
-    cache or not: a convolution on a Zen 3 took 0.58 ms in one process and 0.95 in another.
+    Where small pages lie in physical memory is chance, and so is whether parts of a large array evict each other from
+    the second-level cache: a convolution on a Zen 3 took 0.58 ms in one process and 0.95 in another.
     """
     if size_bytes in SLAB_BYTES:
         return _slab.take(size_bytes, align_bytes)
