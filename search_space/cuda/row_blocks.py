@@ -80,8 +80,8 @@ class RowBlocksSketch(PatternSketch[RowPlan]):
         )
 
     def write(self, task: Task, plan: RowPlan, schedule: Schedule, target: Target) -> Kernel:
-        values = (schedule[name] for name in ("warps", "lines", "vector"))
-        launch = RowBlock(plan, *values, is_held=_is_held(plan)).lower()
+        warps, lines, vector = (schedule[name] for name in ("warps", "lines", "vector"))
+        launch = RowBlock(plan, warps, lines, vector, _is_held(plan)).lower()
         return Kernel(params(task, {}), (), Block((launch,)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:

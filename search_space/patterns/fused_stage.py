@@ -151,12 +151,11 @@ def _is_independent(later: FusedStage, earlier: FusedStage) -> bool:
 def _are_apart(first: FusedStage, second: FusedStage) -> bool:
     """Whether two write to places that differ, in one dimension at least, for all elements of both."""
     for at, other in zip(first.index, second.index, strict=True):
-        forms = linear(at), linear(other)
-        if forms[0] is None or forms[1] is None:
+        form, other_form = linear(at), linear(other)
+        if form is None or other_form is None:
             continue
-        (low, high), (other_low, other_high) = (
-            form.bounds(part.stage.extents) for form, part in zip(forms, (first, second), strict=True)
-        )
+        low, high = form.bounds(first.stage.extents)
+        other_low, other_high = other_form.bounds(second.stage.extents)
         if high < other_low or other_high < low:
             return True
     return False

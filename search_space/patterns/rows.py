@@ -318,7 +318,7 @@ def in_output_order(task: Task) -> Task:
     """The task with the axes of stages that fold nothing in the order in which they index what is written."""
 
     def reorder(stage: Stage) -> Stage:
-        names = [place.name for place in stage.index if isinstance(place, Var)]
+        names = [at.name for at in stage.index if isinstance(at, Var)]
         if stage.reduce or sorted(names) != sorted(axis.name for axis in stage.axes):
             return stage
         return replace(stage, axes=tuple(sorted(stage.axes, key=lambda axis: names.index(axis.name))))

@@ -37,9 +37,9 @@ def part_width(extent: int) -> int:
     return next(n for n in (4, 2, 1) if extent % n == 0)
 
 
-def combine_parts(combine: str, parts: Buffer, place: Sequence[Expr], write: Callable[[Load], Stmt], wide: int) -> Stmt:
-    """What a thread does with the parts of `wide` neighbours from a place on: `write` takes what they come to."""
-    *outer, last = place
+def combine_parts(combine: str, parts: Buffer, first: Sequence[Expr], write: Callable[[Load], Stmt], wide: int) -> Stmt:
+    """What a thread does with the parts of `wide` neighbours, of which one is `first`: `write` takes what they come to."""
+    *outer, last = first
     index, own = (*outer, ramp(last, wide)), (ramp(const(0), wide),)
     loads = [Load(parts.name, (const(number), *index), parts.dtype) for number in range(parts.shape[0])]
     total = Load(WHOLE, own, parts.dtype)

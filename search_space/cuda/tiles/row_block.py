@@ -202,8 +202,8 @@ class RowBlock:
         yield Store(part.tensor, part.index, combine_all(combine, parts))
         yield from warp_reduce(combine, part, other, (1 << bit for bit in reversed(range(WARP.bit_length() - 1))))
         if self.warps > 1:
-            place = Var(LINE), Var(ROW_WARP)
-            yield If(op("eq", Var(LANE), 0), Store(name + SHARED, place, part))
+            own = Var(LINE), Var(ROW_WARP)
+            yield If(op("eq", Var(LANE), 0), Store(name + SHARED, own, part))
             yield Barrier()
             all_of_them = [Load(name + SHARED, (Var(LINE), const(n)), kind) for n in range(self.warps)]
             yield Store(part.tensor, part.index, combine_all(combine, all_of_them))
