@@ -151,7 +151,7 @@ def _plain(origin: Origin, model: Path) -> dict[str, Any]:
     """The arguments of `compile_kept`. Children are started without the variables that may carry passwords."""
     return {
         "model": str(model),
-        "place": [origin.db, origin.server, None if origin.lock is None else str(origin.lock)],
+        "source": [origin.db, origin.server, None if origin.lock is None else str(origin.lock)],
         "dims": dict(origin.dims),
         "threads": origin.threads,
         "target": origin.target,
@@ -165,7 +165,7 @@ def _plain(origin: Origin, model: Path) -> dict[str, Any]:
 
 def compile_kept(
     model: str,
-    place: tuple[str | None, str | None, str | None],
+    source: tuple[str | None, str | None, str | None],
     dims: Mapping[str, int],
     threads: int | None,
     target: str,
@@ -180,11 +180,11 @@ def compile_kept(
 
     os.nice(NICENESS - os.nice(0))  # it may be nice already
     os.environ.update(variables)
-    db, server, lock = place
-    source = ScheduleSource(db, server, None if lock is None else Path(lock), across_sizes().picks)
+    db, server, lock = source
+    lock_path = None if lock is None else Path(lock)
     executable = open_executable(
         Path(model),
-        source,
+        ScheduleSource(db, server, lock_path, across_sizes().picks),
         dims,
         threads,
         target,

@@ -59,8 +59,8 @@ class Executable:
 
 
 def open_executable(
-    source: Path | str | bytes,
-    place: ScheduleSource,
+    model: Path | str | bytes,
+    source: ScheduleSource,
     dims: Mapping[str, int],
     threads: int | None,
     target: str,
@@ -74,11 +74,11 @@ def open_executable(
     Raises what `ScheduleSource.prepare` raises, Refused where a task has no schedule that may work, and BuildError
     where the compiler refuses one. `across` has what was made for the model at other sizes.
     """
-    prepared = place.prepare(source, dims, threads, target, precision=precision)
+    prepared = source.prepare(model, dims, threads, target, precision=precision)
     trim_heap()  # what reading took, before constants are packed beside those that were read
-    model = replace(prepared.model, last_use=True)
+    last_use = replace(prepared.model, last_use=True)
     executable = executable_of_results(
-        model, prepared.target, prepared.results, objects, images, prepared.notes, across
+        last_use, prepared.target, prepared.results, objects, images, prepared.notes, across
     )
     return replace(executable, vendor=prepared.vendor)
 

@@ -158,10 +158,10 @@ class InferenceSession:
             from ..lookup.source import ScheduleSource
             from .executable import open_executable
 
-            place = ScheduleSource(origin.db, origin.server, origin.lock)
+            source = ScheduleSource(origin.db, origin.server, origin.lock)
             return open_executable(
                 model,
-                place,
+                source,
                 origin.dims,
                 origin.threads,
                 origin.target,
