@@ -19,7 +19,7 @@ PARTICIPLES = {
 """What no module, class or function is called: it says that something was done, and not what there is."""
 
 MOST_PARTICIPLES = 0
-MOST_REUSED = 3
+MOST_REUSED = 2
 
 VAGUE = {"place", "places"}
 """What variables and parameters are called no more: the glossary has one meaning for it, where the field has a word for

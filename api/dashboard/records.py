@@ -179,8 +179,8 @@ async def records(
 async def _look_up(lookups: LookupService, task_key: str, target_key: str) -> LookupItem:
     """The answer that `POST /v1/lookups` gives for one task now. Raises Problem for an unknown target, StoreError."""
     await lookups.cache()  # what is remembered of it and changed since is forgotten
-    result = await in_thread(partial(lookups.read, target_key, None, AskedTasks([task_key]), [task_key]))
-    return LookupItem.model_validate_json(result.items[task_key].text)
+    items = await in_thread(partial(lookups.read, target_key, None, AskedTasks([task_key]), [task_key]))
+    return LookupItem.model_validate_json(items.by_key[task_key].text)
 
 
 def _page(store: Store, query: RecordsAsked, item: LookupItem | None) -> RecordsPage:

@@ -16,7 +16,7 @@ from tunewright.db.access import KeyScope
 from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.lookup.ladder import Ladder, lookup
+from tunewright.tuner.lookup.ladder import Ladder, lookup_measured
 from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.targets import local_target
 
@@ -100,7 +100,7 @@ def told(one, folder):
         client.get(f"/v1/records/{TUNED.key}", params={"target": TARGET.key}).json(),
         client.get(f"/v1/snapshots/{TARGET.key}").text,
         Lookups(one.url, one.token, folder).lookup([TUNED], TARGET)[TUNED.key].to_json(),
-        [found.to_json() for found in lookup(one.store, tasks, TARGET).values()],
+        [found.to_json() for found in lookup_measured(one.store, tasks, TARGET).values()],
         [found.to_json() for found in Ladder(one.store).find(tasks, replace(TARGET, threads=16)).values()],
     )
 
@@ -150,7 +150,7 @@ def test_what_is_imported_is_used_where_nothing_was_timed_here(tuned, client):
     [item] = answer["items"]
     assert (item["match"], item["basis"], item["confirmed"]) == ("exact", "imported", False)
     assert item["schedule"] == data["schedule"] and answer["job"] is not None
-    assert lookup(tuned.store, [UNTUNED], TARGET)[UNTUNED.key].to_json() == item
+    assert lookup_measured(tuned.store, [UNTUNED], TARGET)[UNTUNED.key].to_json() == item
     store_best(tuned.store, UNTUNED, schedule=points(UNTUNED)[1], median_s=1.0)
     [item] = client.post("/v1/lookups", json=body).json()["items"]
     assert (item["basis"], item["schedule"]) == ("measured", points(UNTUNED)[1].to_json())
@@ -217,7 +217,7 @@ class TestVoid:
         assert self.ask(client, "void")["records"] == 2  # a trial and a confirmation of the best
         assert self.offered(client) == SECOND.to_json()
         assert client.get(f"/v1/snapshots/{TARGET.key}").headers["etag"] != tag
-        assert lookup(tuned.store, [TUNED], TARGET)[TUNED.key].schedule == SECOND
+        assert lookup_measured(tuned.store, [TUNED], TARGET)[TUNED.key].schedule == SECOND
         assert BEST.key in tuned.store.catalog.failures([TUNED.key], TARGET.key)[TUNED.key]
         records = tuned.store.records(TUNED.key, TARGET.key)
         assert [one.measurement.status for one in records] == ["voided", "ok"]
@@ -231,7 +231,7 @@ class TestVoid:
         assert all(each["schedule"] == BEST.to_json() and each["median_s"] == 1e-4 for each in voided)
         with open_store(f"sqlite:///{tmp_path}/other.db") as other:
             other.import_(text.splitlines()[:-1])
-            assert lookup(other, [TUNED], TARGET)[TUNED.key].schedule == SECOND
+            assert lookup_measured(other, [TUNED], TARGET)[TUNED.key].schedule == SECOND
             again = list(other.export())
         assert sorted(map(str, again)) == sorted(map(str, lines))
 
@@ -251,7 +251,7 @@ class TestVoid:
         tuned.store.confirm(Record(TUNED.key, TARGET.key, BEST, measured(1e-5)))  # by a job that was at it
         assert self.offered(client) == SECOND.to_json()
         self.ask(client, "void", SECOND)
-        assert lookup(tuned.store, [TUNED], TARGET)[TUNED.key].match != "exact"
+        assert lookup_measured(tuned.store, [TUNED], TARGET)[TUNED.key].match != "exact"
 
     def test_can_be_lifted(self, tuned, client):
         before = list(tuned.store.export())

@@ -35,7 +35,7 @@ RELIABLE = "quiet", "slow moment", "strange"
 
 def told_by_commands(made: Tried) -> dict[str, str]:
     """The noise of the best that commands tell, by their names."""
-    found = ladder.lookup(made.store, [made.task], made.target)[made.task.key]
+    found = ladder.lookup_measured(made.store, [made.task], made.target)[made.task.key]
     shown = task_details._measurement_json(made.store, made.task, made.target, found.schedule) or {}
     return {
         "show": shown["noise"],
@@ -80,7 +80,7 @@ def test_few_samples_have_no_interval_wherever_they_are_told(one: Any, look: Any
     schedule_page, schedule = look(made.path(best))
     records_page, records = look("/records", task=made.task.key, on=made.target.key)
     [row] = [row for row in task["rows"] if row["schedule"]["key"] == best.key]
-    found = ladder.lookup(made.store, [made.task], made.target)[made.task.key]
+    found = ladder.lookup_measured(made.store, [made.task], made.target)[made.task.key]
     shown = task_details._measurement_json(made.store, made.task, made.target, found.schedule) or {}
     told = {
         "best": task["best"]["interval_ms"],

@@ -19,7 +19,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, lower, spaces
-from tunewright.tuner.lookup.ladder import look_up
+from tunewright.tuner.lookup.ladder import lookup_with_cost_model
 from tunewright.tuner.lookup.near_picks import NearPicks
 from tunewright.tuner.lookup.result import Pick
 from tunewright.tuner.models.model import open_model
@@ -103,7 +103,7 @@ def test_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_module, "fill", counted)
     for rows in (67, 71, 75):
         opened = open_model(content, {"n": rows})
-        results = look_up(None, [task for task, _ in opened.tasks.values()], HOST, across.picks)
+        results = lookup_with_cost_model(None, [task for task, _ in opened.tasks.values()], HOST, across.picks)
         executable = executable_of_results(opened, HOST, results, None, across=across)
         x = np.random.default_rng(rows).standard_normal((rows, 512)).astype(np.float32)
         with InferenceSession.of_executable(executable) as session:

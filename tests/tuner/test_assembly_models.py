@@ -20,7 +20,7 @@ from tunewright.graph.fusion import segments
 from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lookup.ladder import lookup
+from tunewright.tuner.lookup.ladder import lookup_measured
 from tunewright.tuner.lookup.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup.result import measured_times_s
 from tunewright.tuner.lookup.source import ScheduleSource
@@ -166,7 +166,7 @@ def test_a_job_chooses_and_a_session_runs_what_it_chose(network: Model, store: S
     chosen = {task.key: task.chosen for task in report.tasks}
     assert sum(chosen[key] for key in set(merged_keys(network))) == 2
     assert all(task.occurrences >= task.chosen for task in report.tasks)
-    found = lookup(store, [task for task, _ in network.tasks.values()], TARGET)
+    found = lookup_measured(store, [task for task, _ in network.tasks.values()], TARGET)
     with InferenceSession.of_results(network, TARGET, found) as session:
         assert session.schedules.keys() == {key for key, count in chosen.items() if count}
         assert session.coverage().untuned == 0
@@ -191,7 +191,7 @@ def test_a_task_that_fails_and_is_not_run_does_no_harm(network: Model, store: St
         report = job(network, other, pool, 60, timing=timing)
         assert (report.default_s, report.tuned_s is None) == (None, False)
         assert {task.key: task.chosen for task in report.tasks}[inside] == 0
-        found = lookup(other, [task for task, _ in network.tasks.values()], TARGET)
+        found = lookup_measured(other, [task for task, _ in network.tasks.values()], TARGET)
         with InferenceSession.of_results(network, TARGET, found) as session:
             assert inside not in session.schedules
 
@@ -210,7 +210,7 @@ def test_nothing_is_held_against_times_of_other_targets(network: Model, store: S
         schedule = default_schedule(network.tasks[key][0], sibling)
         store.record(Record(key, sibling.key, schedule, took(time_s)))
     store.add_target(TARGET)
-    found = lookup(store, [task for task, _ in network.tasks.values()], TARGET)
+    found = lookup_measured(store, [task for task, _ in network.tasks.values()], TARGET)
     assert measured_times_s(found) == {}
     with InferenceSession.of_results(network, TARGET, found) as session:
         assert not session.schedules.keys() & set(merged_keys(network))

@@ -14,7 +14,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.tuner.lookup.ladder import lookup
+from tunewright.tuner.lookup.ladder import lookup_measured
 from tunewright.tuner.lookup.result import Basis
 from tunewright.tuner.models.model import Model, open_model
 
@@ -47,7 +47,7 @@ def test_hints_are_tried_after_the_default_and_no_time_of_theirs_is_believed(net
     for number, schedule in enumerate(praised):
         send(store, task, schedule, took(1e-6 + number * 1e-8))
     send(store, task, praised[8], took(1e-6), EntryKind.CONFIRMATION)
-    assert lookup(store, [task], TARGET)[task.key].basis is Basis.IMPORTED
+    assert lookup_measured(store, [task], TARGET)[task.key].basis is Basis.IMPORTED
     report = job(network, store, FakePool(by_key), trials=40)
     tried = [record.schedule for record in store.records(task.key, TARGET.key)]
     assert tried[0] == default_schedule(task, TARGET)
@@ -55,7 +55,7 @@ def test_hints_are_tried_after_the_default_and_no_time_of_theirs_is_believed(net
     [told] = [one for one in report.tasks if one.key == task.key]
     measured = [record.measurement.median_s or 0 for record in store.records(task.key, TARGET.key)]
     assert told.best_s is not None and told.best_s >= min(measured) >= 1e-4
-    found = lookup(store, [task], TARGET)[task.key]
+    found = lookup_measured(store, [task], TARGET)[task.key]
     assert (found.basis, found.expected_s) == (Basis.MEASURED, told.best_s)
 
 
@@ -78,4 +78,4 @@ def test_what_was_taken_back_is_not_tried_nor_chosen_again(network: Model, store
         assert all(lost[one.key] not in compared for compared in pool.comparisons)
     assert [trial.record.schedule for trial in store.jobs.trials(second.job_id)]
     for task in tasks(network):
-        assert lookup(store, [task], TARGET)[task.key].schedule != lost[task.key]
+        assert lookup_measured(store, [task], TARGET)[task.key].schedule != lost[task.key]

@@ -26,7 +26,7 @@ from tunewright.tuner.cli.model_io import shares
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.explain.curves import improvements
 from tunewright.tuner.known_times import TIME_FIELDS, KnownTimes
-from tunewright.tuner.lookup.ladder import lookup
+from tunewright.tuner.lookup.ladder import lookup_measured
 from tunewright.tuner.lookup.result import Basis, Match, measured_times_s, read
 from tunewright.tuner.lookup.verdict import default_results, model_verdict
 from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
@@ -68,7 +68,7 @@ def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: Sto
     pool = FakePool(by_key, compared)
     report = job(network, store, pool, trials=24)
     assert len(pool.comparisons) == len(report.tasks) == 2
-    found = lookup(store, tasks(network), TARGET)
+    found = lookup_measured(store, tasks(network), TARGET)
     for task, schedules in zip(report.tasks, pool.comparisons, strict=True):
         records = store.records(task.key, TARGET.key)
         fastest = sorted(records, key=lambda record: record.measurement.median_s or 0)
@@ -97,9 +97,9 @@ def test_what_fails_when_compared_is_not_used(network: Model, store: Store) -> N
         assert task_report.default_s is None
         assert task_report.schedule != default_schedule(network.tasks[task_report.key][0], TARGET).to_json()
     fails |= {schedule.key for schedules in pool.comparisons for schedule in schedules}
-    before = lookup(store, tasks(network), TARGET)
+    before = lookup_measured(store, tasks(network), TARGET)
     job(network, store, pool, 4)
-    for key, one in lookup(store, tasks(network), TARGET).items():
+    for key, one in lookup_measured(store, tasks(network), TARGET).items():
         assert one.schedule.key not in fails
         assert one.schedule != before[key].schedule
 
@@ -111,14 +111,14 @@ def test_faster_trials_after_a_comparison_are_used(network: Model, store: Store)
     [space, *_] = spaces(first, TARGET)
     fresh = next(s for s in map(space.schedule, space.points) if s.key not in known)
     store.record(Record(first.key, TARGET.key, fresh, took(1e-9)))
-    found = lookup(store, [first], TARGET)[first.key]
+    found = lookup_measured(store, [first], TARGET)[first.key]
     assert (found.schedule, found.confirmed) == (fresh, False)
 
 
 def test_what_is_best_for_a_similar_task_is_tried_early(network: Model, store: Store) -> None:
     job(network, store, FakePool(by_key))
     similar = open_model(small_model(rows=8).SerializeToString())
-    nearest = lookup(store, tasks(similar), TARGET)
+    nearest = lookup_measured(store, tasks(similar), TARGET)
     assert {one.match for one in nearest.values()} == {Match.NEAREST}
     job(similar, store, FakePool(by_key))
     assert any(one.schedule != default_schedule(one.task, TARGET) for one in nearest.values())
@@ -159,7 +159,7 @@ def test_a_task_without_a_reference_leaves_the_others(network: Model, store: Sto
     report = job(network, store, FakePool(outcome))
     assert [task.trials > 1 for task in report.tasks] == [False, True]
     assert caplog.messages == ["not tuned: its reference takes too long"]
-    assert lookup(store, [second], TARGET)[second.key].confirmed
+    assert lookup_measured(store, [second], TARGET)[second.key].confirmed
 
 
 def test_a_default_that_fails_is_replaced(network: Model, store: Store) -> None:
@@ -167,11 +167,11 @@ def test_a_default_that_fails_is_replaced(network: Model, store: Store) -> None:
     for task in tasks(network):
         store.add_task(task)
         store.record(Record(task.key, TARGET.key, default_schedule(task, TARGET), FAILED))
-    found = lookup(store, tasks(network), TARGET)
+    found = lookup_measured(store, tasks(network), TARGET)
     for one in found.values():
         assert one.match == Match.UNTRIED
         assert one.schedule != default_schedule(one.task, TARGET)
-    assert lookup(store, tasks(network), TARGET) == found
+    assert lookup_measured(store, tasks(network), TARGET) == found
     with InferenceSession.of_results(network, TARGET, found) as session:
         assert (session.coverage().tuned, session.coverage().untuned) == (0, 2)
         assert session.schedules == {key: one.schedule for key, one in found.items()}
@@ -183,7 +183,7 @@ def test_a_task_without_any_schedule_is_refused(network: Model, store: Store, mo
     for task in tasks(network):
         store.add_task(task)
     for _ in range(20):
-        found = lookup(store, tasks(network), TARGET)
+        found = lookup_measured(store, tasks(network), TARGET)
         for key, one in found.items():
             store.record(Record(key, TARGET.key, one.schedule, FAILED))
     assert {one.match for one in found.values()} == {Match.NONE}
@@ -892,7 +892,7 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     assert report.rejected_s == pytest.approx(tuned_s, rel=0.06) and report.rejected_interval is not None
     assert report.rejected_interval[0] <= 1.0
     assert Report.from_json(json.loads(json.dumps(report.to_json()))).outcome is ReportOutcome.DEFAULTS_KEPT
-    found = lookup(store, tasks(network), TARGET)
+    found = lookup_measured(store, tasks(network), TARGET)
     told = model_verdict(store, found, TARGET.key).kept
     assert told is not None
     kept = default_results(found, TARGET, told)
@@ -955,13 +955,13 @@ def test_a_default_that_is_taken_back_is_kept_no_more(network: Model, store: Sto
     pool = FakePool(lambda one: by_key(one) if not is_default(one) else took(1e-4))
     report = job(network, store, pool, timing=takes(default=3e-3, tuned=3.3e-3))
     assert report.outcome is ReportOutcome.DEFAULTS_KEPT
-    found = lookup(store, tasks(network), TARGET)
+    found = lookup_measured(store, tasks(network), TARGET)
     key, *others = found
     default = default_schedule(network.tasks[key][0], TARGET)
     assert found[key].schedule == default  # the best known
     store.voids.void(key, TARGET.key, default.key, "wrong on odd sizes")
 
-    found = lookup(store, tasks(network), TARGET)
+    found = lookup_measured(store, tasks(network), TARGET)
     assert found[key].schedule != default and found[key].match is Match.EXACT
     told = model_verdict(store, found, TARGET.key).kept
     assert told is not None and set(told) == set(others)
@@ -1018,5 +1018,5 @@ def test_what_had_nothing_to_be_compared_with_is_not_called_confirmed(network: M
         (False, task.default_s) for task in alone.tasks
     ]
     assert [Report.from_json(alone.to_json()).tasks[n].is_confirmed for n in range(2)] == [False, False]
-    assert all(not one.confirmed for one in lookup(store, tasks(network), TARGET).values())
+    assert all(not one.confirmed for one in lookup_measured(store, tasks(network), TARGET).values())
     assert all(task.is_confirmed for task in job(network, store, FakePool(current)).tasks)

@@ -18,7 +18,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.tuner.lookup import ladder
 from tunewright.tuner.lookup import result as result_module
-from tunewright.tuner.lookup.ladder import Ladder, distances, lookup, numbers, siblings
+from tunewright.tuner.lookup.ladder import Ladder, distances, lookup_measured, numbers, siblings
 from tunewright.tuner.lookup.near_picks import work_ratio
 from tunewright.tuner.lookup.result import Basis, Match, Pick, read
 from tunewright.tuner.models.model import open_model
@@ -78,7 +78,7 @@ def put(store: Store, task: Task, schedule: Schedule, target: Target = TARGET, m
 
 
 def find(store: Store, task: Task = TASK) -> result_module.LookupResult:
-    return lookup(store, [task], TARGET)[task.key]
+    return lookup_measured(store, [task], TARGET)[task.key]
 
 
 def test_they_are_of_one_family() -> None:

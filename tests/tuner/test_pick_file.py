@@ -45,10 +45,10 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_no_task_is_scored_twice(home: Path, scored: list[str]) -> None:
-    first = ladder.look_up(None, TASKS, TARGET)
+    first = ladder.lookup_with_cost_model(None, TASKS, TARGET)
     assert scored == [task.key for task in TASKS]
     assert {result.match for result in first.values()} >= {Match.PREDICTED}
-    again = ladder.look_up(None, (*TASKS, product(8, 8, 8)), TARGET)
+    again = ladder.lookup_with_cost_model(None, (*TASKS, product(8, 8, 8)), TARGET)
     assert scored[len(TASKS) :] == [product(8, 8, 8).key]
     assert all(again[key] == result for key, result in first.items())
     fresh = FixedPredictor(None)
@@ -59,13 +59,13 @@ def test_no_task_is_scored_twice(home: Path, scored: list[str]) -> None:
 
 
 def test_another_target_or_model_picks_anew(monkeypatch: pytest.MonkeyPatch, scored: list[str]) -> None:
-    ladder.look_up(None, [TASK], TARGET)
-    ladder.look_up(None, [TASK], replace(TARGET, threads=TARGET.threads + 1))
+    ladder.lookup_with_cost_model(None, [TASK], TARGET)
+    ladder.lookup_with_cost_model(None, [TASK], replace(TARGET, threads=TARGET.threads + 1))
     assert len(scored) == 2
     shipped = base("cpu")
     assert shipped is not None
     monkeypatch.setattr(experience, "base", lambda kind: replace(shipped, sha256="another"))
-    ladder.look_up(None, [TASK], TARGET)
+    ladder.lookup_with_cost_model(None, [TASK], TARGET)
     assert len(scored) == 3
 
 
@@ -94,17 +94,17 @@ def test_where_a_schedule_fails_picks_are_made_anew(home: Path, scored: list[str
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"key": 1}', b'{"key": [{}, 1.0]}', b"\xff"])
 def test_a_file_that_can_not_be_read_counts_as_empty(home: Path, content: bytes) -> None:
-    first = ladder.look_up(None, [TASK], TARGET)
+    first = ladder.lookup_with_cost_model(None, [TASK], TARGET)
     [path] = (home / "picks").iterdir()
     whole = path.read_bytes()
     path.write_bytes(content)
-    assert ladder.look_up(None, [TASK], TARGET) == first
+    assert ladder.lookup_with_cost_model(None, [TASK], TARGET) == first
     assert path.read_bytes() == whole
 
 
 def test_a_folder_that_can_not_be_used_is_no_error(home: Path) -> None:
     (home / "picks").write_text("a file", encoding="utf-8")
-    assert ladder.look_up(None, [TASK], TARGET) == ladder.look_up(None, [TASK], TARGET)
+    assert ladder.lookup_with_cost_model(None, [TASK], TARGET) == ladder.lookup_with_cost_model(None, [TASK], TARGET)
 
 
 def test_what_others_write_meanwhile_stays(home: Path) -> None:

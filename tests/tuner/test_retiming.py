@@ -18,7 +18,7 @@ from tunewright.search_space.measurement import NOISE, Candidate, Measurement, R
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.known_times import is_current, present_versions
-from tunewright.tuner.lookup.ladder import lookup
+from tunewright.tuner.lookup.ladder import lookup_measured
 from tunewright.tuner.lookup.verdict import model_verdict
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.search import task_state
@@ -103,7 +103,7 @@ def test_the_fastest_five_and_the_default_are_timed_again(network: Model, store:
         assert confirmed[task.key].schedule in compared[1:]
         assert set(compared[1:]) == set(fastest(store, task, 5))
     assert stale_keys(store) == []
-    for one in lookup(store, tasks(network), TARGET).values():
+    for one in lookup_measured(store, tasks(network), TARGET).values():
         assert one.confirmed and is_current(one.measurement.provenance if one.measurement else {}, TARGET)
     assert [task.retimed and task.retimed.payoff for task in report.tasks] == [Payoff.PAYS] * 2
     assert [task.retimed and task.retimed.versions["llvmlite"] for task in report.tasks] == ["0.1"] * 2
@@ -169,7 +169,7 @@ def test_another_wins_where_the_compiler_changes_speeds(network: Model, store: S
     report = retime(network, store, FakePool(slower_winner(network, store)))
     assert [Schedule.from_json(task.schedule) for task in report.tasks] == thirds
     assert [task.retimed and task.retimed.payoff for task in report.tasks] == [Payoff.OTHER] * 2
-    assert [one.schedule for one in lookup(store, tasks(network), TARGET).values()] == thirds
+    assert [one.schedule for one in lookup_measured(store, tasks(network), TARGET).values()] == thirds
     upgrade = report.upgrade
     assert upgrade is not None and upgrade.payoffs == {"other": 2}
     assert upgrade.before_s == pytest.approx(sum(task.best_s or 0.0 for task in before.tasks))
@@ -185,7 +185,7 @@ def test_tuning_no_longer_pays_where_the_default_is_as_fast(network: Model, stor
 
     report = retime(network, store, FakePool(by(outcome, machine())))
     assert [task.retimed and task.retimed.payoff for task in report.tasks] == [Payoff.DEFAULT] * 2
-    for task, one in zip(tasks(network), lookup(store, tasks(network), TARGET).values(), strict=True):
+    for task, one in zip(tasks(network), lookup_measured(store, tasks(network), TARGET).values(), strict=True):
         assert one.schedule == default_schedule(task, TARGET) and one.confirmed
     assert stale_keys(store) == []
 

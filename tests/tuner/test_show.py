@@ -21,7 +21,7 @@ from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.cli import tune_report
 from tunewright.tuner.cli.task_details import _measurement_text, show_task
 from tunewright.tuner.known_times import KnownDefault
-from tunewright.tuner.lookup.ladder import lookup
+from tunewright.tuner.lookup.ladder import lookup_measured
 from tunewright.tuner.lookup.predictor import predict
 from tunewright.tuner.lookup.result import LookupResult, Match
 from tunewright.tuner.lookup.source import PreparedModel
@@ -83,14 +83,14 @@ def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: 
     with open_store(url) as store:
         pool = FakePool(by_key, slower_side_by_side)
         report = job(network, store, pool, trials=24, timing=takes(default=3e-3, tuned=3.3e-3))
-        found = lookup(store, tasks(network), TARGET)
+        found = lookup_measured(store, tasks(network), TARGET)
         entry = report.tasks[0]
         best = found[entry.key]
         assert report.outcome is ReportOutcome.DEFAULTS_KEPT and best.schedule.key != entry.default_key
         for voided in (None, best.schedule):
             if voided is not None:
                 store.voids.void(entry.key, TARGET.key, voided.key, "wrong on odd sizes")
-            results = lookup(store, tasks(network), TARGET)
+            results = lookup_measured(store, tasks(network), TARGET)
             kept = default_results(results, TARGET, model_verdict(store, results, TARGET.key).kept or {})
             assert kept is not None
             told = kept[entry.key].to_json()

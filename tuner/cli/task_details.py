@@ -29,7 +29,7 @@ from tunewright.search_space.space import ENUMERABLE, Space
 from ..errors import Refused
 from ..explain.texts import GPU_PARTS, PARTS, parts_of, readable, text_of
 from ..known_times import KnownDefault
-from ..lookup.ladder import look_up
+from ..lookup.ladder import lookup_with_cost_model
 from ..lookup.predictor import predict
 from ..lookup.result import Match
 from ..models.model import open_for
@@ -166,7 +166,7 @@ def _schedule(store: Store | None, task: Task, target: Target, choice: str) -> t
     """The schedule, where it came from, and the seconds that it is expected to take, if a lookup says so."""
     match choice:
         case "best":
-            result = look_up(store, [task], target)[task.key]
+            result = lookup_with_cost_model(store, [task], target)[task.key]
             return result.schedule, result.match, result.expected_s
         case "default":
             return default_schedule(task, target), "default", None

@@ -62,7 +62,7 @@ class Picker(Protocol):
         ...
 
 
-def lookup(store: Store, tasks: Iterable[Task], target: Target) -> dict[str, LookupResult]:
+def lookup_measured(store: Store, tasks: Iterable[Task], target: Target) -> dict[str, LookupResult]:
     """Task key -> result, for each of the tasks. Without the rung that needs a cost model."""
     return Ladder(store).find(tasks, target)
 
@@ -304,7 +304,7 @@ def distances(own: Numbers, others: Iterable[Numbers]) -> Numbers:
     return np.array([np.abs(own - other).sum() if own.shape == other.shape else np.inf for other in others])
 
 
-def look_up_in(
+def lookup_in_database(
     db: str | None, tasks: Sequence[Task], target: Target, near: NearPicks | None = None
 ) -> tuple[dict[str, LookupResult], ModelVerdict]:
     """The results for all tasks of a model, by the database of that URL and its cost model.
@@ -313,20 +313,20 @@ def look_up_in(
     where one was named and is not there, StoreError where it can't be read.
     """
     if db is None and is_absent(settings().db):  # before the first job: SQL would be imported to be told so
-        return look_up(None, tasks, target, near), ModelVerdict()
+        return lookup_with_cost_model(None, tasks, target, near), ModelVerdict()
     from tunewright.db.reader import NoDatabase, open_reader
 
     try:
         with open_reader(db or settings().db) as store:
-            results = look_up(store, tasks, target, near)
+            results = lookup_with_cost_model(store, tasks, target, near)
             return results, model_verdict(store, results, target.key)
     except NoDatabase:
         if db is not None:
             raise
-    return look_up(None, tasks, target, near), ModelVerdict()
+    return lookup_with_cost_model(None, tasks, target, near), ModelVerdict()
 
 
-def look_up(
+def lookup_with_cost_model(
     store: Store | None, tasks: Sequence[Task], target: Target, near: NearPicks | None = None
 ) -> dict[str, LookupResult]:
     """The results for tasks by an open database, or by the base model alone. Raises StoreError."""

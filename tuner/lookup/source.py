@@ -16,7 +16,7 @@ from ..models.model import Model, open_for
 from ..settings import settings
 from ..targets import local_target
 from ..text import counted
-from .ladder import look_up_in
+from .ladder import lookup_in_database
 from .lockfile import read_lock
 from .result import LookupResult, measured_times_s
 from .verdict import ModelVerdict, VendorTime, default_results
@@ -132,7 +132,7 @@ class ScheduleSource:
             return _apply_verdict(pinned, ModelVerdict(vendor=lock.vendor if target == lock.target else None))
         tasks = [task for task, _ in model.tasks.values()]
         if self.server is None:
-            results, verdict = look_up_in(self.db, tasks, target, self.near)
+            results, verdict = lookup_in_database(self.db, tasks, target, self.near)
             return _apply_verdict(PreparedModel(model, target, dims, results), verdict)
         client = import_module(TIERS).lookups(self.server)
         answers = client.answers(tasks, target, is_model=True)

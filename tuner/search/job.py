@@ -20,7 +20,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import holds
 from tunewright.workers.pool import Pool
 
-from ..lookup.ladder import lookup
+from ..lookup.ladder import lookup_measured
 from ..lookup.result import TRANSFERRED
 from ..lookup.verdict import VendorTime
 from ..machine_rates import machine_rates
@@ -334,7 +334,7 @@ def _borrow(store: Store, target: Target, states: Sequence[TaskState]) -> None:
     Times of imported schedules are hints until they are measured here.
     """
     untried = [state for state in states if not state.measured]
-    results = lookup(store, [state.task for state in untried], target)
+    results = lookup_measured(store, [state.task for state in untried], target)
     for state in states:
         result = results.get(state.task.key)
         if result is not None and (result.match in TRANSFERRED or result.is_imported):

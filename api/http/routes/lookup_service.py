@@ -123,12 +123,12 @@ class LookupService:
             await in_thread(self._cache.look)
         return self._cache
 
-    def read(self, target_key: str, target: Target | None, asked: AskedTasks, keys: list[str]) -> LookupResult:
+    def read(self, target_key: str, target: Target | None, asked: AskedTasks, keys: list[str]) -> LookupItems:
         """Answers for those of the tasks, `keys`, that are not in memory. Raises Problem, StoreError."""
         items = self._cache.read(target_key, keys)
         missing = [key for key in keys if key not in items]
         if not missing:
-            return LookupResult(items, {})
+            return LookupItems(items, {})
         target = target or self._target(target_key)
         definitions = {key: task for key in missing if (task := asked.find(key)) is not None}
         tasks = definitions | self._known([key for key in missing if key not in definitions])
@@ -138,7 +138,7 @@ class LookupService:
                 items[key] = result_item(results[key])
             else:
                 items[key] = default_item(tasks[key]) if key in tasks else unknown_item(key)
-        return LookupResult(items, definitions)
+        return LookupItems(items, definitions)
 
     def _target(self, key: str) -> Target:
         try:
@@ -149,17 +149,17 @@ class LookupService:
     def _known(self, keys: list[str]) -> dict[str, Task]:
         return {key: Task.from_json(data) for key, data in self._store.catalog.definitions(keys).items()}
 
-    def tune(self, target_key: str, target: Target | None, result: LookupResult, owner: str) -> int | None:
+    def tune(self, target_key: str, target: Target | None, items: LookupItems, owner: str) -> int | None:
         """Queue a job for what is not measured and compared yet: its id, None where there is nothing.
 
         Raises QuotaExceeded, StoreError.
         """
         misses = sorted(
-            key for key, item in result.items.items() if item.match not in NOT_TUNED and not item.is_confirmed
+            key for key, item in items.by_key.items() if item.match not in NOT_TUNED and not item.is_confirmed
         )
         if not misses:
             return None
-        self._store.add_tasks(result.definitions[key] for key in misses if key in result.definitions)
+        self._store.add_tasks(items.definitions[key] for key in misses if key in items.definitions)
         if target is not None:
             self._store.add_target(target)
         submission = self._store.jobs.submit(
@@ -174,10 +174,10 @@ class LookupService:
 
 
 @dataclass(frozen=True, slots=True)
-class LookupResult:
-    """The answers to a lookup."""
+class LookupItems:
+    """The items that answer a lookup."""
 
-    items: dict[str, Item]  # by task key
+    by_key: dict[str, Item]  # of the task
     definitions: dict[str, Task]  # of them, the tasks that came with the request and are not measured on the target
 
 

@@ -19,7 +19,7 @@ from ..problems import Problem, ProblemKind
 from ..schemas.base import SHA256, Digest
 from ..schemas.records import LookupAnswer, LookupAsked, LookupItem
 from ..service import ServiceDep, in_thread
-from .lookup_service import AskedTasks, LookupResult, LookupServiceDep, target_of
+from .lookup_service import AskedTasks, LookupItems, LookupServiceDep, target_of
 
 TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of a task.")]
 
@@ -60,13 +60,13 @@ async def look_up(
     items = (await lookups.cache()).recall(target_key, asked.keys)
     definitions: dict[str, Task] = {}
     if missing := [task_key for task_key in dict.fromkeys(asked.keys) if task_key not in items]:
-        result = await in_thread(partial(lookups.read, target_key, target, asked, missing))
-        items, definitions = items | result.items, result.definitions
+        new_items = await in_thread(partial(lookups.read, target_key, target, asked, missing))
+        items, definitions = items | new_items.by_key, new_items.definitions
     for task_key in asked.keys:
         service.metrics.lookups.labels(items[task_key].match).inc()
     job = b""
     if tune is not None:
-        job_id = await in_thread(partial(lookups.tune, target_key, target, LookupResult(items, definitions), key.owner))
+        job_id = await in_thread(partial(lookups.tune, target_key, target, LookupItems(items, definitions), key.owner))
         job = b', "job": %s' % _encode(job_id)
     verdict = b""
     if lookup.is_model:
