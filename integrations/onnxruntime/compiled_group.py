@@ -14,7 +14,7 @@ import numpy as np
 
 from tunewright.graph.onnx_import.op_schema import CONTEXT_DOMAIN, CONTEXT_OP
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.session.evaluation import VendorSession
+from tunewright.tuner.session.ort_session import OrtSession
 
 from .c_api import OrtApi
 from .graph import OrtNode, OrtValueInfo
@@ -57,7 +57,7 @@ class CompiledGroup:
         self._inputs = [(value.name, numpy_type(value)) for value in inputs]
         self._outputs = [(value.name, value.shape, numpy_type(value)) for value in outputs]
         self._closing = threading.Lock()
-        self._plain: VendorSession | None = None
+        self._plain: OrtSession | None = None
         self._instance: int | None = None
         self._library = _load(path, notes.get("size_bytes"), notes.get("library"))
         missing = self._library.model_missing()
@@ -66,7 +66,7 @@ class CompiledGroup:
         if self._instance is None:
             lack = "memory or threads" if missing is None else missing.decode()
             _log.warning("%s: no %s here; ONNX Runtime runs the model that it was made of", path.name, lack)
-            self._plain = VendorSession(self.model, threads)
+            self._plain = OrtSession(self.model, threads)
 
     def run(self, context: int) -> None:
         """Compute the outputs of one run."""

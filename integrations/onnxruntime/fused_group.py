@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from tunewright.tuner import InferenceSession
 from tunewright.tuner.errors import message, refusals
-from tunewright.tuner.session.evaluation import VendorSession
+from tunewright.tuner.session.ort_session import OrtSession
 
 from .c_api import OrtApi
 from .graph import OrtValueInfo
@@ -54,7 +54,7 @@ class FusedGroup:
         _groups.add(self)
         self._inputs = [(value.name, numpy_type(value)) for value in inputs]
         self._outputs = [value.name for value in outputs]
-        self._plain: VendorSession | None = None
+        self._plain: OrtSession | None = None
         self.model = model
         self._session: InferenceSession | None = None
         if not options.runs:
@@ -125,10 +125,10 @@ class FusedGroup:
         by_name = dict(zip((argument.name for argument in plain.arguments()[1]), results, strict=True))
         return [by_name[name] for name in self._outputs]
 
-    def _plain_session(self) -> VendorSession:
+    def _plain_session(self) -> OrtSession:
         with self._plain_lock:
             if self._plain is None:
-                self._plain = VendorSession(self.model, self._options.threads or 0)
+                self._plain = OrtSession(self.model, self._options.threads or 0)
             return self._plain
 
     def _leave(self, error: BaseException) -> None:

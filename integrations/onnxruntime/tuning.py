@@ -11,7 +11,7 @@ from tunewright.tuner.arguments import check_dims, check_model
 from tunewright.tuner.errors import Refused, message
 from tunewright.tuner.search.node_groups import tune_groups
 from tunewright.tuner.search.report import Report
-from tunewright.tuner.session.evaluation import vendor_errors
+from tunewright.tuner.session.ort_session import ort_errors
 from tunewright.tuner.text import ONNX_RUNTIME
 
 from .options import ProviderOptions
@@ -53,7 +53,7 @@ def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list
 
     try:
         session = onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model), options)
-    except vendor_errors() as error:
+    except ort_errors() as error:
         raise Refused(f"{ONNX_RUNTIME} refuses the model: {message(error)}") from error
     found = [model if isinstance(group.model, Path) else group.model for group in groups() if group not in before]
     del session  # it has to be there until then

@@ -61,8 +61,8 @@ def test_neighbours_are_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
         opened.append(len(arguments[0]))
         return original(*arguments)
 
-    original = evaluation.VendorGroup.of
-    monkeypatch.setattr(evaluation.VendorGroup, "of", count)
+    original = evaluation.OrtGroup.of
+    monkeypatch.setattr(evaluation.OrtGroup, "of", count)
     large = MAX_BOUND + 1
     body = f"g (float[{large}] x) => (float[n] y, float[n] z) {{ y = Unique(x) a = Cast<to = 11>(y) b = Add(a, a) "
     body += "z = Cast<to = 1>(b) }"

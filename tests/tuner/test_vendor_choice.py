@@ -21,7 +21,7 @@ from tunewright.tuner.models.model import open_model
 from tunewright.tuner.search import tuning, whole_model
 from tunewright.tuner.search.report import JobOutcome, Report
 from tunewright.tuner.search.whole_model import Variant, time_sessions
-from tunewright.tuner.session import evaluation, vendor
+from tunewright.tuner.session import ort_session, vendor
 from tunewright.tuner.session.stand_in import StandIn
 from tunewright.tuner.session.vendor import VendorModel
 from tunewright.tuner.settings import settings
@@ -294,7 +294,7 @@ def test_where_it_is_not_the_kernels_run(
     elif fault == "it does not take the model":
         monkeypatch.setattr(StandIn, "of", lambda *arguments: None)
     else:
-        monkeypatch.setattr(evaluation.VendorSession, "version", "1.1.9")
+        monkeypatch.setattr(ort_session.OrtSession, "version", "1.1.9")
     session = taken()
     assert not is_marked(session.run(None, {"x": X})[0]) and not session.coverage().runtime
     assert session.notes[0].endswith(f"but {fault}, so our kernels run the model")

@@ -47,7 +47,7 @@ from ..arguments import (
 from ..errors import Refused, message
 from ..models.graph_of_model import graph_of_model
 from ..models.model import Model, open_for
-from ..session.evaluation import is_installed
+from ..session.ort_session import is_installed
 from ..session.vendor import VendorModel
 from ..settings import PATIENCE_S, settings, store_url
 from ..targets import check_target, local_target

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from tunewright.codegen.host import available_cores
 
 from ..text import ONNX_RUNTIME, counted, op_counts
-from .evaluation import is_installed
 from .image_store import Coverage
+from .ort_session import is_installed
 
 
 def coverage_notes(coverage: Coverage) -> Iterator[str]:

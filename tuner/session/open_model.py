@@ -17,11 +17,11 @@ from ..errors import InputError, Refused, message, refusals
 from ..files import file_state
 from ..text import counted, dims_text, printable
 from .compilation import compiling_process
-from .evaluation import VendorSession, is_installed, vendor_errors
 from .image_store import Coverage
 from .maps import as_map, is_fed_map
 from .node_arg import OpenPort, OpenType
 from .origin import check_state
+from .ort_session import OrtSession, is_installed, ort_errors
 
 if TYPE_CHECKING:
     from tunewright.graph.onnx_import.open_inputs import OpenSignature, OpenTensor
@@ -82,7 +82,7 @@ class OpenModel:
         self,
         signature: OpenSignature,
         open_at: Callable[[Mapping[str, int], Child], SessionOfSize],
-        runtime: VendorSession | None,
+        runtime: OrtSession | None,
         check: Callable[[], None],
     ) -> None:
         self.inputs = [_port(tensor) for tensor in signature.inputs]
@@ -147,13 +147,13 @@ class OpenModel:
         return OpenModel(signature, open_at, runtime, check)
 
     @staticmethod
-    def runtime_of(model: Path | bytes, threads: int) -> VendorSession | None:
+    def runtime_of(model: Path | bytes, threads: int) -> OrtSession | None:
         """The model in ONNX Runtime, if that is installed and takes it."""
         if not is_installed():
             return None
         try:
-            return VendorSession(model, threads)
-        except vendor_errors():
+            return OrtSession(model, threads)
+        except ort_errors():
             return None
 
     # Runs

@@ -12,8 +12,8 @@ from typing import Any
 from tunewright.graph.ir import TensorType
 
 from ..text import ONNX_RUNTIME
-from .evaluation import VendorSession, is_installed, vendor_errors
 from .image import Array, ImagePort, TensorValue
+from .ort_session import OrtSession, is_installed, ort_errors
 
 ELEMENTS = {
     "float": "float32", "double": "float64", "float16": "float16", "bool": "bool",
@@ -25,7 +25,7 @@ ELEMENTS = {
 class StandIn:
     """Runs a model on the processor, with its inputs and outputs as a session of kernels has them."""
 
-    def __init__(self, session: VendorSession, inputs: Sequence[ImagePort], outputs: Sequence[ImagePort]) -> None:
+    def __init__(self, session: OrtSession, inputs: Sequence[ImagePort], outputs: Sequence[ImagePort]) -> None:
         self._session = session
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
 
@@ -40,8 +40,8 @@ class StandIn:
         if not is_installed():
             return None
         try:
-            session = VendorSession(model, threads, dims)
-        except vendor_errors():
+            session = OrtSession(model, threads, dims)
+        except ort_errors():
             return None
         inputs, outputs = ([_port(argument) for argument in arguments] for arguments in session.arguments())
         known = [port for port in (*inputs, *outputs) if port is not None]

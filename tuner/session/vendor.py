@@ -10,9 +10,9 @@ from typing import Any
 
 from ..arguments import sizes_of
 from ..lookup.verdict import VendorTime
-from .evaluation import is_installed
 from .execution import CompiledModel
 from .image import Array, Image, ImagePort
+from .ort_session import is_installed
 from .stand_in import StandIn
 
 ABSENT = "it is not installed"
