@@ -17,6 +17,8 @@ from tunewright.tuner import cli
 from tunewright.tuner.lookup import experience
 from tunewright.tuner.session import compile as compile_module
 from tunewright.tuner.session import image_store
+from tunewright.tuner.session.session import InferenceSession
+from tunewright.tuner.session.static_model import StaticModel
 
 from ..commands import Command, commands
 from ..workers.simulated import VERSIONS
@@ -42,6 +44,12 @@ def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onn
     outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, [rows, 24])]
     graph = helper.make_graph(nodes, "small", inputs, outputs, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def static_model(session: InferenceSession) -> StaticModel:
+    """What runs a session of one size."""
+    assert isinstance(session._model, StaticModel)
+    return session._model
 
 
 @pytest.fixture

@@ -25,7 +25,9 @@ from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.lookup import experience
 from tunewright.tuner.session import executable, stand_in
 from tunewright.tuner.session.compilation import Compilation
+from tunewright.tuner.session.pending_model import PendingModel
 from tunewright.tuner.session.session import InferenceSession
+from tunewright.tuner.session.static_model import StaticModel
 
 from .conftest import small_model
 from .control_models import model_of
@@ -57,8 +59,8 @@ def run(session: InferenceSession, x: Any = X) -> Any:
 
 
 def compilation_of(session: InferenceSession) -> Compilation:
-    assert session._compilation is not None
-    return session._compilation
+    assert isinstance(session._model, PendingModel)
+    return session._model.compilation
 
 
 @pytest.mark.parametrize("is_file", [False, True])
@@ -70,7 +72,7 @@ def test_a_process_compiles_what_a_session_would(is_file: bool, home: Path, monk
             assert session.wait(inf) and session.ready
             got = run(session), session.coverage(), session.schedules, session.notes
         with InferenceSession(model, threads=1, background=True) as again:  # it is kept
-            assert again.ready and again._compilation is None
+            assert again.ready and isinstance(again._model, StaticModel)
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(home / "other"))
     monkeypatch.setattr(experience, "base", base)  # the process has it
     with InferenceSession(model, threads=1) as whole:
@@ -244,11 +246,11 @@ import sys, numpy as np
 from tests.waiting import wait_for
 from tunewright.tuner import InferenceSession
 session = InferenceSession(sys.argv[1], threads=1, background=True)
-pid = wait_for(lambda: session._compilation._child.pid)
+pid = wait_for(lambda: session._model.compilation._child.pid)
 session.run(None, {"x": np.ones((4, 8), np.float32)})
 print(pid, flush=True)
 if sys.argv[2] == "wait":
-    over = session._compilation._over
+    over = session._model.compilation._over
     over.set = lambda: None  # what is compiled never arrives
     over.clear()
     session.wait()

@@ -14,6 +14,7 @@ from tunewright.graph.control.steps import LoopStart, MovingView, TensorCopy
 from tunewright.graph.fusion.fusion import TaskCall
 from tunewright.tuner.session.image_store import ImageStore
 
+from .conftest import static_model
 from .control_models import check, model_of, onnxruntime_of, opened, session_of
 
 X = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
@@ -223,10 +224,10 @@ def test_a_branch_that_no_size_fits(threads: int, tmp_path: Path) -> None:
         [result] = session.run(None, feeds)
         np.testing.assert_allclose(result, np.maximum(feeds["x"], 0) * (feeds["x"] + 1))
     store = ImageStore(tmp_path)
-    assert store.put("name", session._model.image, b"code")
+    assert store.put("name", static_model(session).image, b"code")
     stored = store.get("name")
     assert stored is not None and [step for step in stored.image.steps if not hasattr(step, "artifact")] == [
-        step for step in session._model.image.steps if not hasattr(step, "artifact")
+        step for step in static_model(session).image.steps if not hasattr(step, "artifact")
     ]
 
 
@@ -265,7 +266,7 @@ def test_threads_share_a_session() -> None:
 
 def test_images_keep_control_flow(tmp_path: Path) -> None:
     session = session_of(model_of(NESTED))
-    image = session._model.image
+    image = static_model(session).image
     store = ImageStore(tmp_path)
     assert store.put("name", image, b"code")
     stored = store.get("name")

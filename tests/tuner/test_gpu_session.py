@@ -31,7 +31,7 @@ from tunewright.tuner.session.image import Copy, Evaluation
 from tunewright.tuner.session.session import InferenceSession
 
 from ..workers.simulated import WARM_S
-from .conftest import small_model
+from .conftest import small_model, static_model
 from .interpreted import GPU, MODELS, Interpreted, model_of
 
 AS_STORED = Numerics(widen=False)
@@ -74,7 +74,7 @@ def test_it_agrees_with_the_reference(gpu: Interpreted, name: str) -> None:
 @pytest.mark.parametrize(("name", "graphs"), [("chain", 1), ("windows", 1), ("without a kernel", 2)])
 def test_kernels_between_nodes_without_one_are_one_graph(gpu: Interpreted, name: str, graphs: int) -> None:
     with InferenceSession.of(open_model(model_of(name), {}, AS_STORED), GPU, {}) as session:
-        steps = session._model.image.steps
+        steps = static_model(session).image.steps
         assert sum(isinstance(step, Evaluation) for step in steps) == graphs - 1
         assert gpu.recordings == graphs
         assert session.kernels_s(feeds_of(session, 0)) == pytest.approx(graphs * WARM_S)
@@ -104,14 +104,14 @@ def test_products_of_one_operand_are_one(gpu: Interpreted) -> None:
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:
     """Kernels of a GPU move 16 bytes at once, from even places alone."""
     with InferenceSession.of(open_model(model_of("rounds of odd sizes"), {}, AS_STORED), GPU, {}) as session:
-        copies = [step for step in session._model.image.steps if isinstance(step, Copy)]
+        copies = [step for step in static_model(session).image.steps if isinstance(step, Copy)]
         assert any(step.source.offset_bytes % WIDEST_BYTES for step in copies)
         assert any(step.to.offset_bytes % WIDEST_BYTES for step in copies)
 
 
 def test_constants_lie_on_the_device_alone(gpu: Interpreted) -> None:
     with InferenceSession.of(open_model(model_of("chain"), {}, AS_STORED), GPU, {}) as session:
-        assert session._model.image.constants == ()
+        assert static_model(session).image.constants == ()
 
 
 def test_a_closed_session(gpu: Interpreted) -> None:

@@ -21,6 +21,8 @@ from tunewright.tuner.models.reader import Reader
 from tunewright.tuner.peers.runtimes import OnnxRuntime
 from tunewright.tuner.session.image_store import ImageStore
 
+from .conftest import static_model
+
 ML = "ai.onnx.ml"
 STRING, INT64, FLOAT, DOUBLE = TensorProto.STRING, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE
 WORDS: dict[str, Any] = {"string_vocabulary": ["b", "a", "c"]}
@@ -181,7 +183,7 @@ def test_an_open_model_of_all_values() -> None:
 
 def test_images_keep_maps(tmp_path: Path) -> None:
     with InferenceSession(linear().SerializeToString()) as session:
-        image = session._model.image
+        image = static_model(session).image
     store = ImageStore(tmp_path)
     assert store.put("name", image, b"code")
     stored = store.get("name")

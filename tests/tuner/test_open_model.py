@@ -25,7 +25,7 @@ from tunewright.tuner.models.model import open_model as read
 from tunewright.tuner.session import open_model
 from tunewright.tuner.session.compilation import Compilation
 from tunewright.tuner.session.node_arg import NodeArg
-from tunewright.tuner.session.open_model import EAGER_SIZES, RUNS_AGAIN
+from tunewright.tuner.session.open_model import EAGER_SIZES, RUNS_AGAIN, OpenModel
 from tunewright.tuner.session.session import InferenceSession
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -69,9 +69,14 @@ def session() -> Iterator[InferenceSession]:
         yield opened
 
 
+def model_of(session: InferenceSession) -> Any:
+    """What runs the session at every size."""
+    assert isinstance(session._model, OpenModel)
+    return session._model
+
+
 def compiled(session: InferenceSession) -> list[tuple[int, ...]]:
-    assert session._open_model is not None
-    return list(session._open_model._sessions)
+    return list(model_of(session)._models)
 
 
 def test_it_runs_at_every_size(session: InferenceSession) -> None:
@@ -87,8 +92,7 @@ def test_sizes_get_kernels_before_they_are_run(session: InferenceSession, monkey
     session.compile_at({"batch": 3, "length": 5, "tail:0": 2})
     session.compile_at({"batch": 1, "length": 2, "tail:0": 2})
     assert session.sizes == [{"batch": batch, "length": length, "tail:0": 2} for batch, length in ((3, 5), (1, 2))]
-    assert session._open_model is not None
-    monkeypatch.setattr(session._open_model, "_runtime", None)  # ONNX Runtime, which is not needed
+    monkeypatch.setattr(model_of(session), "_runtime", None)  # ONNX Runtime, which is not needed
     check(session, feeds(3, 5))
     assert session.sizes[-1]["batch"] == 3
     with pytest.raises(
@@ -117,8 +121,7 @@ def test_kernels_compute_what_has_been_compiled(session: InferenceSession) -> No
     feed = feeds(2, 9)
     session.run(None, feed)
     session.wait()
-    assert session._open_model is not None
-    session._open_model._runtime = None  # it is not asked any more
+    model_of(session)._runtime = None  # it is not asked any more
     check(session, feed)
 
 
@@ -155,13 +158,12 @@ def test_sizes_are_dropped(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counts_and_what_waits_are_bounded(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_model, "MOST_COUNTED", 5)
     monkeypatch.setattr(open_model, "MOST_WAITING", 3)
-    assert session._open_model is not None
-    with session._open_model._opening:  # nothing is opened meanwhile
+    with model_of(session)._opening:  # nothing is opened meanwhile
         for length in range(1, 20):
             for _ in range(2):
                 session.run(None, feeds(1, length))
-    assert len(session._open_model._counts) == 5
-    assert len(session._open_model._wanted) <= 3
+    assert len(model_of(session)._counts) == 5
+    assert len(model_of(session)._wanted) <= 3
 
 
 @pytest.mark.parametrize(
@@ -179,19 +181,13 @@ def test_what_does_not_fit_is_refused(session: InferenceSession, change: dict[st
         session.run(None, feeds(2, 3) | change)
 
 
-def opening(session: InferenceSession) -> Any:
-    """What opens sessions of sizes, and where it is kept."""
-    assert session._open_model is not None
-    return session._open_model
-
-
 @pytest.mark.usefixtures("alone")
 def test_an_interrupt_leaves_no_process_that_works_for_another_size(session: InferenceSession) -> None:
-    model = opening(session)
+    model = model_of(session)
     open_at, closed, first = model._open_at, [], model._process
 
     class Interrupted:
-        def wait(self) -> None:
+        def ready_model(self) -> None:
             raise KeyboardInterrupt
 
         def close(self) -> None:
@@ -233,7 +229,7 @@ def test_weights_that_are_replaced_get_no_kernels(tmp_path: Path) -> None:
 
 
 def test_inputs_are_known_while_sizes_are_compiled(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, may_open = opening(session), threading.Event()
+    model, may_open = model_of(session), threading.Event()
     open_at = model._open_at
 
     def late(*arguments: Any) -> Any:
@@ -253,7 +249,7 @@ def test_sizes_that_do_not_fit_are_not_compiled_again_and_again(
     session: InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_model, "MEMORY_SHARE", 0.0)
-    model, opened = opening(session), []
+    model, opened = model_of(session), []
     model._most_bytes, open_at = 0, model._open_at
 
     def counted(dims: Any, process: Any) -> Any:
@@ -276,12 +272,12 @@ def test_errors_hold_on_to_nothing(session: InferenceSession) -> None:
             session.run(None, feeds(2, 3))
         return len(caught.traceback)
 
-    opening(session)._faults[2, 3, 2] = ModelError("too much of it")
+    model_of(session)._faults[2, 3, 2] = ModelError("too much of it")
     assert depth() == depth() == depth()
 
 
 def test_what_failed_for_the_moment_is_tried_again(session: InferenceSession) -> None:
-    model = opening(session)
+    model = model_of(session)
     open_at = model._open_at
 
     def fail(*_: object) -> None:
@@ -340,7 +336,7 @@ def test_a_size_of_0() -> None:
     with InferenceSession(build("g (float[n] x) => (float[n] y) { y = Neg(x) }"), threads=1) as session:
         assert session.run(None, {"x": np.ones(0, np.float32)})[0].shape == (0,)
         assert session.wait() and not any("without kernels" in note for note in session.notes)
-        session._open_model._runtime = None  # type: ignore[union-attr]
+        model_of(session)._runtime = None
         with pytest.raises(
             InputError, match="input 'x' has 0 along axis 0, dimension 'n'; kernels are for sizes of at"
         ):
@@ -363,8 +359,7 @@ def test_what_cannot_be_compiled_stays_in_onnx_runtime(monkeypatch: pytest.Monke
         raise ModelError("too much of it")
 
     with InferenceSession(build(GROWING), threads=1) as session:
-        assert session._open_model is not None
-        monkeypatch.setattr(session._open_model, "_open_at", fail)
+        monkeypatch.setattr(model_of(session), "_open_at", fail)
         for _ in range(3):
             check(session, feeds(2, 3))
             session.wait()
@@ -375,8 +370,7 @@ def test_a_bug_is_raised_by_the_next_run(session: InferenceSession, monkeypatch:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    assert session._open_model is not None
-    monkeypatch.setattr(session._open_model, "_open_at", fail)
+    monkeypatch.setattr(model_of(session), "_open_at", fail)
     session.run(None, feeds(2, 3))
     session.wait()
     with pytest.raises(ZeroDivisionError, match="a bug"):
@@ -388,8 +382,7 @@ def test_a_fork_while_sizes_are_compiled(session: InferenceSession) -> None:
     """The child goes on, although the thread that compiles, with its locks, is not there."""
     feed = feeds(2, 3)
     right = session.run(None, feed)
-    assert session._open_model is not None
-    with session._open_model._opening, session._open_model._changed:
+    with model_of(session)._opening, model_of(session)._changed:
         child = os.fork()
         if not child:
             own = session.run(None, feed)
@@ -410,8 +403,7 @@ def test_a_model_in_a_file_opens_in_the_background_too(tmp_path: Path) -> None:
 def test_one_process_compiles_all_sizes(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends when no size is wanted any more, and starts again."""
     monkeypatch.setattr(open_model, "EAGER_SIZES", 100)
-    assert session._open_model is not None
-    process = session._open_model._process
+    process = model_of(session)._process
     started: list[int | None] = []
     start = process._start
 
@@ -432,8 +424,7 @@ def test_one_process_compiles_all_sizes(session: InferenceSession, monkeypatch: 
 def test_its_process_ends_with_it() -> None:
     session = InferenceSession(build(GROWING), threads=1)
     session.run(None, feeds(9, 77))
-    assert session._open_model is not None
-    process = session._open_model._process
+    process = model_of(session)._process
     assert process.pid is not None
     del session
     gc.collect()

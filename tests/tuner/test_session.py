@@ -30,7 +30,7 @@ from tunewright.tuner.session import execution
 from tunewright.tuner.session.execution import CompiledModel
 from tunewright.tuner.session.session import InferenceSession
 
-from .conftest import small_model
+from .conftest import small_model, static_model
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_fork_during_a_run(session: InferenceSession) -> None:
     """The child runs the session too, although the thread that had its turn is not there."""
     array = np.ones((4, 8), np.float32)
     [right] = session.run(None, {"x": array})
-    model = session._model
+    model = static_model(session)._kernels
     assert isinstance(model, CompiledModel)
     turn = model._turn
     with turn:
@@ -246,7 +246,7 @@ def test_as_many_run_at_a_time_as_processors_hold(monkeypatch: pytest.MonkeyPatc
     feeds = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)}
     with InferenceSession(small_model().SerializeToString(), threads=1) as session:
         [expected] = session.run(None, feeds)
-        model = session._model
+        model = static_model(session)._kernels
         assert isinstance(model, CompiledModel)
         with model._turn, ThreadPoolExecutor(2) as threads:
             for _ in range(3):

@@ -25,9 +25,10 @@ from tunewright.graph.numerics import Numerics
 from tunewright.tuner import cli
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.session.execution import CompiledModel
 from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.session.shared_library import check_prefix, header, shared_library
+
+from .conftest import static_model
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="libraries are for x86-64")
 
@@ -100,9 +101,8 @@ def library_of(content: bytes, path: Path, features: str = "") -> InferenceSessi
     """Write the library of a model, and give the session that has the same kernels."""
     target = detect(2)
     session = InferenceSession.of(open_model(content, numerics=Numerics(dots=target.has_dots)), target, {})
-    assert isinstance(session._model, CompiledModel)
     other = replace(target, features=target.features + features)
-    path.write_bytes(shared_library(session._model.image, other, "net", "of a model"))
+    path.write_bytes(shared_library(static_model(session).image, other, "net", "of a model"))
     return session
 
 
@@ -291,17 +291,17 @@ def test_a_script_of_node_runs_a_library(tmp_path: Path) -> None:
 def test_models_that_need_python_are_refused() -> None:
     text = "g (float[4] x, string[4] s) => (float[4] y, string[4] t) { y = Relu(x) t = Identity(s) }"
     with InferenceSession.of(open_model(made(onnx.parser.parse_graph(text))), detect(1), {}) as session:
-        assert isinstance(session._model, CompiledModel)
+        image = static_model(session).image
         with pytest.raises(Refused, match="input 's' is no tensor of numbers"):
-            shared_library(session._model.image, detect(1), "net", "")
+            shared_library(image, detect(1), "net", "")
 
 
 def test_nodes_without_a_kernel_are_refused() -> None:
     text = "g (float[4] x) => (float[4] y) { s = Cast <to=8> (x) f = Cast <to=1> (s) y = Relu(f) }"
     with InferenceSession.of(open_model(made(onnx.parser.parse_graph(text))), detect(1), {}) as session:
-        assert isinstance(session._model, CompiledModel)
+        image = static_model(session).image
         with pytest.raises(Refused, match="there is no kernel for 2 Cast: such nodes need Python"):
-            shared_library(session._model.image, detect(1), "net", "")
+            shared_library(image, detect(1), "net", "")
 
 
 def test_features_of_this_processor_are_asked_for_or_known_as_unused() -> None:
@@ -320,9 +320,8 @@ def test_names_from_a_model_stay_in_the_comment() -> None:
     graph = onnx.parser.parse_graph("g (float[4] x) => (float[4] y) { y = Relu(x) }")
     graph.input[0].name = graph.node[0].input[0] = '*/ #include "/etc/passwd" \n'
     with InferenceSession.of(open_model(made(graph)), detect(1), {}) as session:
-        assert isinstance(session._model, CompiledModel)
-        text = header(session._model.image, detect(1), "net", "1")
-        library = shared_library(session._model.image, detect(1), "net", "")
+        text = header(static_model(session).image, detect(1), "net", "1")
+        library = shared_library(static_model(session).image, detect(1), "net", "")
     assert text.count("*/") == text.count("/*")
     assert "#include" not in text
     assert b"#include" in library  # as JSON, for who asks for names

@@ -20,6 +20,8 @@ from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.session.image_store import ImageStore
 from tunewright.tuner.session.session import InferenceSession
 
+from .conftest import static_model
+
 RNG = np.random.default_rng(5)
 
 
@@ -365,7 +367,7 @@ def test_an_image_on_disk_knows_sizes(tmp_path: Path) -> None:
         assert own.get_outputs()[0].shape is None
         feed = feeds(0.3)
         expected = own.run(None, feed)
-        image = own._model.image
+        image = static_model(own).image
         assert store.put("image", image, b"")
         stored = store.get("image")
         assert stored is not None

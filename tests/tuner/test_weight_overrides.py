@@ -16,9 +16,12 @@ from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.session import session as session_module
+from tunewright.tuner.session import weight_overrides
 from tunewright.tuner.session.node_arg import NodeArg
 from tunewright.tuner.session.session import InferenceSession
+from tunewright.tuner.session.session_model import ReadyModel
+
+from .conftest import static_model
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 5)).astype(np.float32)
@@ -44,6 +47,12 @@ def opened(model: ModelProto | Path, **options: Any) -> InferenceSession:
     return InferenceSession(source, threads=1, **options)
 
 
+def overrides_of(session: InferenceSession) -> dict[frozenset[str], ReadyModel]:
+    overrides = static_model(session)._overrides
+    assert overrides is not None
+    return overrides._models
+
+
 def close(found: Any, wanted: Any) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -58,16 +67,16 @@ def test_a_run_that_is_given_weights_uses_them(ir_version: int) -> None:
             feed = {"x": X} | ({"w": w} if w is not W else {}) | ({"b": b} if b is not B else {})
             close(session.run(None, feed)[0], X @ w + b)
             close(session.run(["y"], feed)[0], X @ w + b)
-        assert len(session._override_sessions) == 3
+        assert len(overrides_of(session)) == 3
         assert session.kernels_s({"x": X, "w": W}) > 0
 
 
 def test_the_last_choices_of_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "MOST_CHOICES", 2)
+    monkeypatch.setattr(weight_overrides, "MOST_CHOICES", 2)
     with opened(linear("w", "b")) as session:
         for given in ({"w": W}, {"b": B}, {"w": W, "b": B}, {"w": 2 * W}):
             close(session.run(None, {"x": X} | given)[0], X @ given.get("w", W) + B)
-        assert list(session._override_sessions) == [frozenset("wb"), frozenset("w")]
+        assert list(overrides_of(session)) == [frozenset("wb"), frozenset("w")]
 
 
 def test_a_closed_session_answers_nobody() -> None:
@@ -88,7 +97,7 @@ def test_a_relative_path_means_the_same_file_later(tmp_path: Path, monkeypatch: 
         close(session.run(None, {"x": X, "w": 2 * W})[0], X @ (2 * W) + B)
         path.unlink()
         with pytest.raises(Refused, match="is gone"):
-            session._override_sessions.clear()
+            overrides_of(session).clear()
             session.run(None, {"x": X, "w": W})
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, finalize
 
 from tunewright.codegen.host import available_memory_bytes, detect
@@ -19,9 +19,11 @@ from ..text import counted, dims_text, printable
 from .compilation import compiling_process
 from .image_store import Coverage
 from .maps import as_map, is_fed_map
-from .node_arg import OpenPort, OpenType
+from .node_arg import OpenPort, OpenType, Port
 from .origin import check_state
 from .ort_session import OrtSession, is_installed, ort_errors
+from .ports import Ports
+from .session_model import ReadyModel, SessionModel
 
 if TYPE_CHECKING:
     from tunewright.graph.onnx_import.open_inputs import OpenSignature, OpenTensor
@@ -30,24 +32,6 @@ if TYPE_CHECKING:
 
     from .execution import CompiledModel
     from .origin import Origin
-
-
-class SessionOfSize(Protocol):
-    """A session in which all dimensions are bound."""
-
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]: ...
-    def kernel_times_s(self, arrays: Sequence[Any], samples: int, repeats: int) -> list[float]: ...
-    def kernels_for(self, arrays: Sequence[Any]) -> CompiledModel | None: ...
-    def wait(self, timeout_s: float | None = None) -> bool: ...
-    def coverage(self) -> Coverage: ...
-    def close(self) -> None: ...
-
-    @property
-    def memory(self) -> Mapping[Hashable, int]: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    @property
-    def schedules(self) -> Mapping[str, Schedule]: ...
 
 
 EAGER_SIZES = 4
@@ -67,31 +51,30 @@ Sizes = tuple[int, ...]
 """The numbers of the open dimensions, in order."""
 
 
-class OpenModel:
+class OpenModel(ReadyModel):
     """Runs a model at the size of its inputs, on kernels for this size, some of which serve others too.
 
     A size gets kernels in the background. Until they are there ONNX Runtime computes the outputs, as the model is
     given, which may differ in their last bits, and where a precision is asked for by as much as that rounds; where that
     is not installed or does not take the model, the run waits for its kernels. Threads may share it.
 
-    `open_at` opens a session with the dimensions bound, compiled by a process: it raises what opening a session raises.
+    `open_at` opens the model with the dimensions bound, compiled by a process; it raises what opening a session raises.
     `check` raises Refused where it would be another model by now.
     """
 
     def __init__(
         self,
         signature: OpenSignature,
-        open_at: Callable[[Mapping[str, int], Child], SessionOfSize],
+        open_at: Callable[[Mapping[str, int], Child], SessionModel],
         runtime: OrtSession | None,
         check: Callable[[], None],
     ) -> None:
-        self.inputs = [_port(tensor) for tensor in signature.inputs]
-        self.outputs = [_port(tensor) for tensor in signature.outputs]
+        self._ports = Ports(map(_port, signature.inputs), map(_port, signature.outputs))
         self._bound = {bound.label: bound.value for bound in signature.bound}
         self._places = _places(signature)
         is_fed = all(port.map is None or is_fed_map(port.map, port.kind.dtype) for port in self.inputs)
         self._open_at, self._runtime, self._check = open_at, runtime if is_fed else None, check
-        self._sessions: OrderedDict[Sizes, SessionOfSize] = OrderedDict()  # the last one was run last
+        self._models: OrderedDict[Sizes, ReadyModel] = OrderedDict()  # the last one was run last
         self._counts: OrderedDict[Sizes, int] = OrderedDict()
         self._eager_left = EAGER_SIZES
         self._faults: dict[Sizes, BaseException] = {}  # why a size has no kernels, which will be so again
@@ -101,14 +84,14 @@ class OpenModel:
         self._most_bytes = MEMORY_SHARE * available_memory_bytes()
         self._is_closed = False
         self.renew()
-        _models.add(self)
+        _open_models.add(self)
 
     def renew(self) -> None:
         """Be as if nothing were compiled just now, as in the child of a fork."""
         self._changed = threading.Condition()
         self._opening = threading.Lock()
         self._process = self._new_process()  # hold `_opening`
-        self._pending: SessionOfSize | None = None  # is being compiled
+        self._pending: SessionModel | None = None  # is being compiled
         self._thread: threading.Thread | None = None
         self._wanted.clear()
 
@@ -118,7 +101,7 @@ class OpenModel:
         return process
 
     @staticmethod
-    def of(origin: Origin, open_at: Callable[[Mapping[str, int], Child], SessionOfSize]) -> OpenModel | None:
+    def of(origin: Origin, open_at: Callable[[Mapping[str, int], Child], SessionModel]) -> OpenModel | None:
         """The model; None where it can't be read, of which who opens it whole says why, or nothing is open in it.
 
         Raises what a named place of schedules that can't be asked is refused with.
@@ -158,14 +141,27 @@ class OpenModel:
 
     # Runs
 
-    def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """All outputs, for values of the inputs in order. Raises InputError where one dimension has two sizes."""
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
+        """The outputs of that name. Raises InputError also where one dimension has two sizes."""
+        arrays = self._arrays(input_feed)
+        if output_names is None and len(input_feed) == len(arrays):
+            return self._results(arrays)
+        numbers = self._ports.numbers(input_feed, output_names)
+        results = self._results(arrays)
+        return [results[number] for number in numbers]
+
+    def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
+        """The inputs, as the model wants them."""
+        self.check_open()
+        return self._ports.arrays(input_feed)
+
+    def _results(self, arrays: Sequence[Any]) -> list[Any]:
+        """All outputs, for values of the inputs in order."""
         if self._bug is not None:
             raise self._bug.with_traceback(None)  # else it would hold on to the arrays of each run that raised it
-        sizes = self._sizes(arrays)
-        feeds = {port.label: array for port, array in zip(self.inputs, arrays, strict=True)}
-        session = self._find(sizes)
-        if session is None and self._runtime is not None:
+        sizes, feeds = self._sizes(arrays), self._feeds(arrays)
+        model = self._find(sizes)
+        if model is None and self._runtime is not None:
             if all(sizes):
                 self._count(sizes)
             maps = {port.label: as_map(feeds[port.label], port.map) for port in self.inputs if port.map is not None}
@@ -174,26 +170,29 @@ class OpenModel:
                 return results
         if not all(sizes):
             raise InputError(self._emptiness(sizes))
-        return (session or self._session(sizes)).run(None, feeds)
+        return (model or self._model(sizes)).run(None, feeds)
 
-    def times_s(self, arrays: Sequence[Any], samples: int, repeats: int = 1) -> list[float]:
-        """Seconds of a run of the kernels of this size, by sample."""
-        return self._session(self._sizes(arrays)).kernel_times_s(arrays, samples, repeats)
+    def _feeds(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        return {port.label: array for port, array in zip(self.inputs, arrays, strict=True)}
+
+    def kernels_s(self, input_feed: Mapping[str, Any]) -> float:
+        arrays = self._arrays(input_feed)
+        return self._model(self._sizes(arrays)).kernels_s(self._feeds(arrays))
 
     def compile_at(self, dims: Mapping[str, int]) -> None:
         """Compile kernels of a size, where it has none. Raises Refused for other dimensions than the open ones."""
         if dims.keys() != self._places.keys():
             names = ", ".join(repr(printable(key)) for key in self._places)
             raise Refused(f"dims has {dims_text(dims) or 'nothing'}; it gives each open dimension a size: {names}")
-        self._session(tuple(dims[key] for key in self._places))
+        self._model(tuple(dims[key] for key in self._places))
         with self._opening:
             if self._thread is None:
                 self._process.close()  # it takes memory
 
     def kernels_for(self, arrays: Sequence[Any]) -> CompiledModel | None:
         """What runs at the sizes of these inputs; None where there is nothing yet."""
-        session = self._find(self._sizes(arrays))
-        return None if session is None else session.kernels_for(arrays)
+        model = self._find(self._sizes(arrays))
+        return None if model is None else model.kernels_for(arrays)
 
     def _sizes(self, arrays: Sequence[Any]) -> Sizes:
         sizes = []
@@ -217,43 +216,43 @@ class OpenModel:
             f"1, and ONNX Runtime {runtime}"
         )
 
-    def _find(self, sizes: Sizes) -> SessionOfSize | None:
+    def _find(self, sizes: Sizes) -> ReadyModel | None:
         with self._changed:
-            session = self._sessions.get(sizes)
-            if session is not None:
-                self._sessions.move_to_end(sizes)
-            return session
+            model = self._models.get(sizes)
+            if model is not None:
+                self._models.move_to_end(sizes)
+            return model
 
-    def _session(self, sizes: Sizes) -> SessionOfSize:
-        """The session of a size, opened here if it has none."""
+    def _model(self, sizes: Sizes) -> ReadyModel:
+        """The model of a size, opened here if there is none."""
         with self._opening:
-            session = self._find(sizes)
+            model = self._find(sizes)
             if sizes in self._faults:
                 raise self._faults[sizes].with_traceback(None)
-            return session or self._open(sizes)
+            return model or self._open(sizes)
 
-    def _open(self, sizes: Sizes) -> SessionOfSize:
-        """Open the session of a size; hold `_opening`."""
-        session: SessionOfSize | None = None
+    def _open(self, sizes: Sizes) -> ReadyModel:
+        """Open the model of a size; hold `_opening`."""
+        pending: SessionModel | None = None
         try:
-            session = self._open_at(self._dims(sizes), self._process)
+            pending = self._open_at(self._dims(sizes), self._process)
             with self._changed:
-                self._pending, is_closed = session, self._is_closed
+                self._pending, is_closed = pending, self._is_closed
             if is_closed:
-                session.close()
-            session.wait()
+                pending.close()
+            model = pending.ready_model()
             self._check()
-            self._keep(sizes, session)
+            self._keep(sizes, model)
         except refusals():
             raise
         except BaseException:  # such as an interrupt: the process may go on with what nobody waits for any more
             self._pending = None
-            if session is not None:
-                session.close()
+            if pending is not None:
+                pending.close()
             self._process.kill()
             self._process = self._new_process()
             raise
-        return session
+        return model
 
     def _dims(self, sizes: Sizes) -> dict[str, int]:
         return dict(zip(self._places, sizes, strict=True))
@@ -279,7 +278,7 @@ class OpenModel:
                 self._thread.start()
 
     def _work(self) -> None:
-        """Open sessions of what is wanted, what was run most first, until nothing is."""
+        """Open models of what is wanted, what was run most first, until nothing is."""
         while True:
             if not self._wanted:
                 with self._opening:
@@ -291,7 +290,7 @@ class OpenModel:
                     return
                 sizes = max(self._wanted, key=lambda wanted: self._counts.get(wanted, 0))
             try:
-                self._session(sizes)
+                self._model(sizes)
             except _lasting() as error:  # `notes` tell it; runs go on without kernels
                 self._faults[sizes] = error
                 if len(self._faults) > MOST_COUNTED:
@@ -308,48 +307,58 @@ class OpenModel:
                 self._wanted.pop(sizes, None)
                 self._changed.notify_all()
 
-    def _keep(self, sizes: Sizes, session: SessionOfSize) -> None:
-        """Keep a session. One that is dropped ends with the last run that goes through it."""
+    def _keep(self, sizes: Sizes, model: ReadyModel) -> None:
+        """Keep a model. One that is dropped ends with the last run that goes through it."""
         with self._changed:
             self._pending = None
             self._passing_faults.pop(sizes, None)
             if self._is_closed:
-                session.close()
+                model.close()
                 return
-            self._sessions[sizes] = session
-            while len(self._sessions) > 1 and self._are_too_many():
-                dropped, _ = self._sessions.popitem(last=False)
+            self._models[sizes] = model
+            while len(self._models) > 1 and self._are_too_many():
+                dropped, _ = self._models.popitem(last=False)
                 self._counts[dropped] = -RUNS_AGAIN
 
     def _are_too_many(self) -> bool:
         """Whether the sizes take too much together: they share weights."""
-        blocks = {key: size for kept in self._sessions.values() for key, size in kept.memory.items()}
-        return len(self._sessions) > MOST_SIZES or sum(blocks.values()) > self._most_bytes
+        blocks = {key: size for kept in self._models.values() for key, size in kept.memory.items()}
+        return len(self._models) > MOST_SIZES or sum(blocks.values()) > self._most_bytes
 
     @property
     def ready(self) -> bool:
         """Whether all sizes that are to have kernels have them."""
         return not self._wanted
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until that is so, for ever where no time is given; whether it is."""
+    def wait(self, timeout_s: float | None = None) -> OpenModel | None:
+        """Wait until that is so, for ever where no time is given."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._wanted or self._is_closed, timeout_s)
+            is_ready = self._changed.wait_for(lambda: not self._wanted or self._is_closed, timeout_s)
+        self.check_open()
+        return self if is_ready else None
 
     def close(self) -> None:
         """Unload the code; what compiles in the background ends."""
         with self._changed:
             self._is_closed = True
             self._wanted.clear()
-            sessions = [*self._sessions.values(), *([self._pending] if self._pending is not None else [])]
-            self._sessions.clear()
+            models = [*self._models.values(), *([self._pending] if self._pending is not None else [])]
+            self._models.clear()
             self._changed.notify_all()
-        for session in sessions:
-            session.close()
+        for model in models:
+            model.close()
         with self._opening:
             self._process.close()
 
     # What is to be told
+
+    @property
+    def inputs(self) -> Sequence[Port]:
+        return self._ports.inputs
+
+    @property
+    def outputs(self) -> Sequence[Port]:
+        return self._ports.outputs
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -367,17 +376,17 @@ class OpenModel:
         return (*lines, *(newest.notes if newest is not None else ()))
 
     @property
-    def kept_sizes(self) -> list[dict[str, int]]:
+    def sizes(self) -> list[dict[str, int]]:
         """The sizes that have kernels, the one that was run last at the end."""
         with self._changed:
-            return [self._dims(sizes) for sizes in self._sessions]
+            return [self._dims(sizes) for sizes in self._models]
 
     @property
     def schedules(self) -> dict[str, Schedule]:
         """The schedules of all sizes that have kernels, by task key."""
         with self._changed:
-            sessions = list(self._sessions.values())
-        return {key: schedule for session in sessions for key, schedule in session.schedules.items()}
+            models = list(self._models.values())
+        return {key: schedule for model in models for key, schedule in model.schedules.items()}
 
     def coverage(self) -> Coverage:
         """The coverage at the size that was run last with kernels. Raises Refused before there is one."""
@@ -393,16 +402,16 @@ class OpenModel:
         with self._changed:
             return next(reversed(self._passing_faults.values()), None)
 
-    def _newest(self) -> SessionOfSize | None:
+    def _newest(self) -> ReadyModel | None:
         with self._changed:
-            return next(reversed(self._sessions.values()), None)
+            return next(reversed(self._models.values()), None)
 
 
-_models: WeakSet[OpenModel] = WeakSet()
+_open_models: WeakSet[OpenModel] = WeakSet()
 
 
 def _renew_models() -> None:
-    for model in list(_models):
+    for model in list(_open_models):
         model.renew()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ def _row(port: Port, form: MapInput, value: Any) -> Any:
 class Ports:
     """Inputs, outputs, and the weights that a run may give as well."""
 
-    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port], weights: Collection[str] = ()) -> None:
+    def __init__(self, inputs: Iterable[Port], outputs: Iterable[Port], weights: Collection[str] = ()) -> None:
         self.inputs, self.outputs, self.weights = tuple(inputs), tuple(outputs), tuple(weights)
         self._types = [(port, numpy_type(port.kind), port.kind.shape) for port in self.inputs]
 

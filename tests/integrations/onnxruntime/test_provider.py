@@ -29,6 +29,7 @@ from tunewright.integrations.onnxruntime.registration import groups  # noqa: E40
 from tunewright.tuner.errors import Refused  # noqa: E402
 from tunewright.tuner.lookup.lockfile import write_lock  # noqa: E402
 from tunewright.tuner.lookup.source import ScheduleSource  # noqa: E402
+from tunewright.tuner.session.open_model import OpenModel  # noqa: E402
 
 from ...tuner.wide_model import X, is_close, recounted, wide_model  # noqa: E402
 
@@ -100,8 +101,8 @@ def test_runs_do_not_wait_for_kernels_of_their_size(monkeypatch: pytest.MonkeyPa
     session = opened(content, background=True)
     (group,) = groups()
     assert isinstance(group, FusedGroup) and group._session is not None
-    model, may_open = group._session._open_model, threading.Event()
-    assert model is not None
+    model, may_open = group._session._model, threading.Event()
+    assert isinstance(model, OpenModel)
     open_at = model._open_at
 
     def late(*arguments: Any) -> Any:
