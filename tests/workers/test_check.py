@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +17,7 @@ from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import SKETCHES, lower
 from tunewright.workers.measure import check
 from tunewright.workers.measure.cache_flush import Copies, Eviction
-from tunewright.workers.measure.check import CpuKernel, Example, LruCache, checksum, difference, find_damage
+from tunewright.workers.measure.check import CpuKernel, Example, checksum, difference, find_damage
 
 INF, NAN = np.inf, np.nan
 
@@ -181,56 +180,3 @@ def test_outputs_of_one_are_not_taken_for_those_of_the_next(make) -> None:
 
 def test_tolerances_are_for_floats() -> None:
     assert {DType(str(dtype)).is_float for dtype in TOLERANCE} == {True}
-
-
-class Large:
-    """Something that can be seen to be gone."""
-
-
-def test_what_was_asked_for_longest_ago_goes_first() -> None:
-    recent: LruCache[str, str] = LruCache(10)
-    calls: list[str] = []
-
-    def ask(key: str, size_bytes: int) -> None:
-        def make() -> str:
-            calls.append(key)
-            return key.upper()
-
-        assert recent.get(key, size_bytes, make) == key.upper()
-
-    for key in "abab":
-        ask(key, 4)
-    assert calls == ["a", "b"]
-    ask("c", 3)  # b was asked for last
-    ask("b", 4)
-    assert calls == ["a", "b", "c"]
-    ask("a", 4)
-    assert calls == ["a", "b", "c", "a"]
-
-
-def test_there_is_room_for_one() -> None:
-    recent: LruCache[int, object] = LruCache(10)
-    small, large = recent.get(1, 1, object), recent.get(2, 11, object)
-    assert recent.get(2, 11, object) is large
-    assert recent.get(1, 1, object) is not small
-
-
-def test_what_goes_is_gone_before_another_is_made() -> None:
-    """So its memory may be what the other one takes."""
-    recent: LruCache[int, Large] = LruCache(10)
-    gone = weakref.ref(recent.get(1, 6, Large))
-    left: list[Large | None] = []
-
-    def made() -> Large:
-        left.append(gone())
-        return Large()
-
-    recent.get(2, 5, made)
-    assert left == [None]
-
-
-def test_what_could_not_be_made_is_tried_again() -> None:
-    recent: LruCache[int, float] = LruCache(10)
-    with pytest.raises(ZeroDivisionError):
-        recent.get(1, 1, lambda: 1 / 0)
-    assert recent.get(1, 1, lambda: 0.5) == 0.5

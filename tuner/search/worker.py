@@ -12,7 +12,6 @@ import secrets
 import signal
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from tunewright.codegen.host import machine
+from tunewright.codegen.lru_cache import LruCache
 from tunewright.codegen.target import Target
 from tunewright.db.errors import StoreError
 from tunewright.db.fleet import TunerDevice, TunerOrders, TunerWish
@@ -143,7 +143,7 @@ class TunerProcess:
         self.is_ordered_to_end = False  # by people, over the service
         self._timing = timing or self._upload_timing
         self._id = secrets.token_hex(8)
-        self._pools: OrderedDict[Target, Pool] = OrderedDict()
+        self._pools: LruCache[Target, Pool] = LruCache(POOLS, lambda pool: pool.close())
         self._backoff: dict[str, tuple[float, float]] = {}  # by target key: until when, and how long that is
         self._target_keys: set[str] = set()  # keys of targets that the database knows
         self._carried_out: dict[str, datetime] = {}  # by device: when the newest order was given
@@ -174,7 +174,7 @@ class TunerProcess:
             self._store.fleet.leave(self._id)
             raise
         finally:
-            self._close_pools()
+            self._pools.clear()
         self._store.fleet.leave(self._id)
         _log.info("tuner %s: ends after %d jobs", self._id, count)
         return count
@@ -221,7 +221,7 @@ class TunerProcess:
             except JobStop as stopped:
                 _log.info("job %d: given back, asked to %s", lease.job_id, stopped.why, extra=about)
             except KeyboardInterrupt:
-                self._close_pools()  # they may be in the middle of something
+                self._pools.clear()  # they may be in the middle of something
                 self._give_back(lease)
                 _log.info("job %d: given back, interrupted", lease.job_id, extra=about)
             except (PoolError, ChildStartError) as fault:
@@ -247,7 +247,7 @@ class TunerProcess:
 
     def _fail(self, lease: Lease, bug: Exception) -> None:
         _log.error("job %d failed", lease.job_id, exc_info=bug, extra={"job_id": lease.job_id})
-        self._close_pools()  # they may be in the middle of something
+        self._pools.clear()  # they may be in the middle of something
         with suppress(LeaseLost):
             self._store.jobs.finish(lease, JobState.FAILED, error=f"{type(bug).__name__}: {_line(bug)}")
 
@@ -256,7 +256,7 @@ class TunerProcess:
             self._store.jobs.give_back(lease)
 
     def _back_off(self, target_key: str, fault: PoolError | ChildStartError) -> None:
-        self._close_pools()
+        self._pools.clear()
         _, last_s = self._backoff.get(target_key, (0.0, BACKOFF_S / 2))
         wait_s = min(2 * last_s, LONGEST_BACKOFF_S)
         retry_s = fault.retry_s if isinstance(fault, PoolError) and fault.retry_s is not None else wait_s
@@ -264,17 +264,7 @@ class TunerProcess:
 
     def _pool(self, target: Target) -> Pool:
         """The pool of a target, kept from job to job."""
-        pool = self._pools.pop(target, None)
-        if pool is None:
-            while len(self._pools) >= POOLS:
-                self._pools.popitem(last=False)[1].close()
-            pool = self._machines.pool(target)
-        self._pools[target] = pool
-        return pool
-
-    def _close_pools(self) -> None:
-        while self._pools:
-            self._pools.popitem()[1].close()
+        return self._pools.get(target, lambda: self._machines.pool(target))
 
     def _upload_timing(self, job: Job, target: Target) -> Timing:
         dims = {str(name): int(size) for name, size in job.spec.settings.get("dims", {}).items()}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from tunewright.codegen.lru_cache import LruCache
 from tunewright.graph.ir import TensorType
 
 from ..errors import Refused
@@ -27,7 +28,7 @@ class WeightOverrides:
     def __init__(self, types: Mapping[str, TensorType], open_with: Callable[[frozenset[str]], ReadyModel]) -> None:
         self.types = types
         self._open_with = open_with
-        self._models: dict[frozenset[str], ReadyModel] = {}  # the newest is the last
+        self._models: LruCache[frozenset[str], ReadyModel] = LruCache(MOST_CHOICES, lambda model: model.close())
         self._turn, self._is_closed = threading.Lock(), False
 
     def among(self, input_feed: Any) -> frozenset[str]:
@@ -44,17 +45,10 @@ class WeightOverrides:
                 raise Refused(CLOSED)
             for label in weights:
                 check_array(label, input_feed[label], self.types[label])
-            model = self._models.pop(weights, None)
-            if model is None:
-                model = self._open_with(weights)
-            self._models[weights] = model
-            if len(self._models) > MOST_CHOICES:
-                self._models.pop(next(iter(self._models))).close()
-            yield model
+            yield self._models.get(weights, lambda: self._open_with(weights))
 
     def close(self) -> None:
         """Unload the code, when a run under way has ended."""
         with self._turn:
             self._is_closed = True
-            for model in self._models.values():
-                model.close()
+            self._models.clear()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import ceil, prod
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.host import host_caches
 from tunewright.codegen.ir.ir import AxisMatrix, Buffer, Packing
+from tunewright.codegen.lru_cache import LruCache
 from tunewright.codegen.runtime.memory import Recycler, address_of, guarded_empty
 from tunewright.codegen.runtime.native import Operand as NativeOperand
 from tunewright.codegen.runtime.native import Program
@@ -55,28 +55,7 @@ PackedInput = tuple[int, Packing | None]
 
 Maps = tuple[tuple[int, AxisMatrix], ...]
 
-Key = TypeVar("Key", bound=Hashable)
-Item = TypeVar("Item")
-
 _caches = cache(host_caches)
-
-
-class LruCache(Generic[Key, Item]):
-    """The items used last, up to `limit_bytes`. A single item may exceed the limit."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._items: OrderedDict[Key, tuple[int, Item]] = OrderedDict()  # with their sizes, the last one last
-
-    def get(self, key: Key, size_bytes: int, make: Callable[[], Item]) -> Item:
-        """The item of a key. A missing one is made after others are dropped, so that it can take their memory."""
-        entry = self._items.pop(key, None)
-        if entry is None:
-            while self._items and sum(item[0] for item in self._items.values()) + size_bytes > self._limit_bytes:
-                self._items.popitem(last=False)
-            entry = size_bytes, make()
-        self._items[key] = entry
-        return entry[1]
 
 
 class Example:
@@ -107,7 +86,7 @@ class Example:
         if packing is not None:
             size_bytes = prod(packing.shape) * dtype.size_bytes
             return self._packed.get(
-                (number, packing), size_bytes, lambda: _input(dtype, self._arrange(number, packing))
+                (number, packing), lambda: _input(dtype, self._arrange(number, packing)), size_bytes
             )
         if number not in self._plain:
             self._plain[number] = _input(dtype, self.inputs[number])
@@ -123,8 +102,8 @@ class Example:
         prefix = Packing.in_order(packing.order, extents, packing.maps)
         array = self._ordered.get(
             (number, packing.order, packing.maps),
-            prod(extents) * self.inputs[number].itemsize,
             lambda: prefix.apply(self.inputs[number]),
+            prod(extents) * self.inputs[number].itemsize,
         )
         return replace(packing, order=tuple(range(len(extents))), maps=()).arrange(array)
 
@@ -145,7 +124,7 @@ class Example:
                 count = copy_count(constant_bytes, _caches(), pool.threads)
                 size_bytes = count * copy_bytes(arrays)
                 return self._copies.get(
-                    (count, tuple(packings)), size_bytes, lambda: Copies(arrays, _copies_memory(size_bytes))
+                    (count, tuple(packings)), lambda: Copies(arrays, _copies_memory(size_bytes)), size_bytes
                 )
 
     def result(self, number: int, buffer: Buffer) -> Operand:
@@ -183,7 +162,7 @@ class Example:
     def scratch(self, number: int, buffer: Buffer) -> Operand:
         """Memory for a scratch buffer with all bits set. All kernels share it."""
         key = number, buffer.shape, buffer.dtype
-        operand = self._scratch.get(key, buffer.size_bytes, lambda: Operand(buffer.shape, buffer.dtype))
+        operand = self._scratch.get(key, lambda: Operand(buffer.shape, buffer.dtype), buffer.size_bytes)
         operand.clear()
         return operand
 

@@ -14,13 +14,13 @@ import logging
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tunewright.codegen.host import detect
+from tunewright.codegen.lru_cache import LruCache
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement
@@ -147,7 +147,7 @@ class Keeper:
 
     def __init__(self) -> None:
         self._health = DeviceHealth()
-        self._devices: OrderedDict[tuple[Target, Setup], TimingDevice] = OrderedDict()
+        self._devices: LruCache[tuple[Target, Setup], TimingDevice] = LruCache(SETUPS, lambda device: device.close())
 
     def answer(self) -> None:
         """Does nothing: an answer shows that the keeper runs."""
@@ -169,14 +169,7 @@ class Keeper:
         return compare_builds(self._device(target, setup), task, outcomes)
 
     def _device(self, target: Target, setup: Setup) -> TimingDevice:
-        key = target, setup
-        device = self._devices.pop(key, None)
-        if device is None:
-            while len(self._devices) >= SETUPS:
-                self._devices.popitem(last=False)[1].close()
-            device = TimingDevice(target, setup, self._health)
-        self._devices[key] = device
-        return device
+        return self._devices.get((target, setup), lambda: TimingDevice(target, setup, self._health))
 
 
 @dataclass(slots=True)
