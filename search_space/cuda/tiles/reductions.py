@@ -38,7 +38,7 @@ def part_width(extent: int) -> int:
 
 
 def combine_parts(combine: str, parts: Buffer, first: Sequence[Expr], write: Callable[[Load], Stmt], wide: int) -> Stmt:
-    """What a thread does with the parts of `wide` neighbours, of which one is `first`: `write` takes what they come to."""
+    """What a thread does with the parts of `wide` neighbours from `first` on: `write` takes what they come to."""
     *outer, last = first
     index, own = (*outer, ramp(last, wide)), (ramp(const(0), wide),)
     loads = [Load(parts.name, (const(number), *index), parts.dtype) for number in range(parts.shape[0])]
