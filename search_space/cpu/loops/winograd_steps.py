@@ -31,7 +31,7 @@ from ...axes import unravel
 from ...patterns.convolution import TAPS, Convolution
 from ...patterns.fused_stage import FusedStage
 from ...patterns.product import prefetch_rows, row_pitch
-from .chunks import CHUNK, TileAxis, chunk_loop, chunk_number
+from .chunks import CHUNK, chunk_loop, chunk_number
 from .lower import lower
 from .nest import CALLER, Nest
 from .toom_cook import multiply, transforms
@@ -97,16 +97,17 @@ class WinogradSteps:
     def chunks(self, chunk_tiles: int) -> Stmt:
         """All steps for some tiles at a time."""
         plan = self.plan
-        along = TileAxis(plan.tiles, 1, chunk_tiles)
-        tile = chunk_number(along.chunks) * chunk_tiles + Var("slot")
-        # The last chunk does the last tile again instead of what there is not.
-        clamped = op("min", tile, plan.tiles - 1) if plan.tiles < along.slots else tile
+        count = -(-plan.tiles // chunk_tiles)
+        tile = chunk_number(count) * chunk_tiles + Var("slot")
+        spare = count * chunk_tiles > plan.tiles  # the last chunk does the last tile again instead of what there is not
+        clamped = op("min", tile, plan.tiles - 1) if spare else tile
         forth: Stmt = For("slot", chunk_tiles, self.transform_input(clamped, Var("slot")))
         back = self.transform_output(tile, Var("slot"), Var("panel"), const(0))
+        back = If(op("lt", tile, plan.tiles), back) if spare else back
         products = For("e", plan.elements, self.products(chunk_tiles, Var("panel"), const(0), Var("e")))
-        panels = For("panel", self.panels, Block((products, For("slot", chunk_tiles, along.guard(tile, back)))))
+        panels = For("panel", self.panels, Block((products, For("slot", chunk_tiles, back))))
         body: Stmt = Alloc(self.sums(chunk_tiles, Scope.SHARED), Block((forth, panels)))
-        return chunk_loop(along.chunks, Alloc(self.inputs(chunk_tiles, Scope.SHARED), body))
+        return chunk_loop(count, Alloc(self.inputs(chunk_tiles, Scope.SHARED), body))
 
     def transform_input(self, tile: Expr, slot: Expr) -> Stmt:
         """Transform one tile of the input, all channels: first the columns, then the rows."""
