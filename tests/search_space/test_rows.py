@@ -114,9 +114,9 @@ def test_the_parts_of_a_long_concat_are_each_looked_at_once(monkeypatch: pytest.
     task = task_of(f"Concat<axis=1>(x, {', '.join(names)})", [3, 4], "".join(f", float[3, 4] {name}" for name in names))
     looked: list[tuple[int, int]] = []
 
-    def counted(task: Task, parts: Sequence[FusedStage], start: int, stop: int) -> RowGroup | None:
+    def counted(task: Task, parts: Sequence[FusedStage], start: int, stop: int, most_bytes: float) -> RowGroup | None:
         looked.append((start, stop))
-        return row_group(task, parts, start, stop)
+        return row_group(task, parts, start, stop, most_bytes)
 
     monkeypatch.setattr(rows, "row_group", counted)
     groups = rows.row_groups(task, fuse_stages(task))
