@@ -97,6 +97,19 @@ class TargetName(Answer):
         return TargetName(key=key, name=names.get(key, ""))
 
 
+class CalibrationShown(Answer):
+    """How well a cost model ranks the trials, and so how far it can be trusted."""
+
+    model: Text
+    trials: int = Field(description="That it was asked about and that worked.")
+    rank_correlation: float | None = Field(description="Spearman's: 1 is perfect, 0 is chance.")
+    pairwise: float | None = Field(description="Share of the pairs that it puts in the right order.")
+    peak_1: float | None = Field(description="Speed of the schedule that it ranks first, relative to the best.")
+    peak_5: float | None = Field(description="The same of the best of the first five.")
+    has_learned_from_these: bool
+    best_rank: int | None = Field(description="Where among the trials it ranks the best schedule known: 1 is first.")
+
+
 def target_names(store: Store) -> dict[str, str]:
     """The names of all targets, by key. Raises StoreError."""
     return {target.key: str(target) for target in store.targets()}

@@ -1,6 +1,7 @@
 """The page of a task: from it alone one can tell why the winner won."""
 
 import json
+import re
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,7 +14,7 @@ from tunewright.api.http.descriptions import Descriptions
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
-from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Calibration, Pair
@@ -381,6 +382,62 @@ def test_the_trials_of_a_job(one, look, kit):
     [body] = [attrs for tag, attrs in page.tags if tag == "body"]
     assert body["data-stream"] == f"/v1/jobs/{lease.job_id}/events?after={newest}"
     assert f"/jobs/{lease.job_id}" in page.links()
+
+
+def finished(one, made, best, best_ms):
+    """A job of the task that has ended: it reports this schedule as the best."""
+    lease = queued(one.store, made.task, made.target)
+    made.record(best, good(best_ms / 1e3), lease)
+    entry = {"key": made.task.key, "chosen": 1, "default_ms": 2.0, "best_ms": best_ms, "schedule": best.to_json()}
+    edges = {"default_interval_ms": [1.9, 2.1], "best_interval_ms": [0.99 * best_ms, 1.01 * best_ms]}
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"tasks": [entry | edges]})
+    return lease.job_id
+
+
+def head(page):
+    """The words of the head of a page, with a space for each piece of markup."""
+    source = page.source
+    return " ".join(re.sub(r"<[^>]*>", " ", source[source.index('<dl class="brief"') : source.index("</dl>")]).split())
+
+
+def test_who_comes_from_a_job_is_told_of_its_best_and_of_a_better_one_of_another(one, look, kit):
+    made = tried(one.store, kit.target(), 0)
+    first, second = others(made.task, made.target, 2)
+    earlier = finished(one, made, first, 1.2)
+    page, view = look(made.path(), job=earlier)
+    assert f"Best of job {earlier} 1.20 ms 1.19 ms to 1.21 ms Gain 1.67x 1.57x to 1.77x" in head(page)
+    assert "Best known" not in head(page) and view["job_best"]["is_best_known"]
+    later = finished(one, made, second, 0.8)
+    page, view = look(made.path(), job=earlier)
+    assert f"Best of job {earlier} 1.20 ms 1.19 ms to 1.21 ms Gain 1.67x 1.57x to 1.77x" in head(page)
+    assert f"Best known 800 µs ° 792 µs to 808 µs, job {later}" in head(page)
+    assert made.path(second) + f"?target={made.target.key}" in page.links() and f"/jobs/{later}" in page.links()
+    assert not view["job_best"]["is_best_known"] and view["job_best"]["best_ms"] == 1.2
+    page, view = look(made.path())
+    assert head(page).startswith("Best 800 µs °") and view["job_best"] is None
+
+
+def test_a_job_that_goes_on_has_the_best_that_it_told(one, look, kit):
+    made = tried(one.store, kit.target(), 0)
+    first, second = others(made.task, made.target, 2)
+    lease = queued(one.store, made.task, made.target)
+    page, view = look(made.path(), job=lease.job_id)
+    assert f"Best of job {lease.job_id} - Gain - Best known 2.00 ms ° 1.98 ms to 2.02 ms" in head(page)
+    data = {"task_key": made.task.key, "default_ms": 2.0, "best_ms": 1.2, "trial": 0}
+    record = Record(made.task.key, made.target.key, first, good(1.2e-3))
+    one.store.record(record, lease, [NewEvent(EventKind.IMPROVED, data)])
+    page, view = look(made.path(), job=lease.job_id)
+    assert f"Best of job {lease.job_id} 1.20 ms ° Gain 1.67x °" in head(page) and "Best known" not in head(page)
+    made.record(second, good(0.8e-3))
+    page, _ = look(made.path(), job=lease.job_id)
+    assert f"Best of job {lease.job_id} 1.20 ms °" in head(page) and "Best known 800 µs °" in head(page)
+
+
+def test_a_job_of_other_tasks_has_no_best_of_this_one(one, look, kit):
+    made = tried(one.store, kit.target(), 1)
+    lease = queued(one.store, product(48), made.target)
+    page, view = look(made.path(), job=lease.job_id)
+    assert view["job_best"] is None and "Best of job" not in page.words
 
 
 def test_what_is_not_known(one, shown_client, kit):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from tunewright.db.job import Job
 from tunewright.db.store import Store
@@ -22,7 +20,7 @@ from tunewright.tuner.units import in_ms
 
 from ...http.schemas.jobs import dims_of
 from ..job.history import Histories, JobHistory
-from ..job.tasks import ModelRun, TaskLine, as_told, model_run, names, report_entries, task_lines
+from ..job.tasks import ModelRun, TaskLine, as_told, model_run, names, report_entries, schedule_of, task_lines
 
 OF_OLD_TIMES = ("speedup", "speedup_interval", "before_ms", "before_share", "after_share", "saved_share", "peak_share")
 """What else of a task goes by its times as the job told them."""
@@ -78,7 +76,7 @@ def _load(store: Store, histories: Histories, job: Job, ops: Mapping[str, str]) 
         for key, line in lines.items()
     }
     schedules = {key: record.schedule for key, record in records.items()}
-    others = {key: _schedule(entry) for key, entry in entries.items() if key not in schedules}
+    others = {key: schedule_of(entry) for key, entry in entries.items() if key not in schedules}
     schedules |= {key: schedule for key, schedule in others.items() if schedule is not None}
     return Side(job, SideMoment.END, history, run, lines, task_sides, schedules)
 
@@ -92,12 +90,6 @@ def _why_unconfirmed(line: TaskLine) -> str:
     if line.best_ms is None:
         return NOT_TIMED
     return NOT_STORED if line.is_confirmed else NOT_CONFIRMED
-
-
-def _schedule(entry: Mapping[str, Any]) -> Schedule | None:
-    with suppress(KeyError, TypeError, ValueError):
-        return Schedule.from_json(entry["schedule"])
-    return None
 
 
 # Other moments of one job

@@ -21,8 +21,7 @@ from tunewright.tuner.text import counted
 from ...http.descriptions import Descriptions
 from ...http.schemas.base import Answer
 from ..job_line import JobLine
-from ..task.analysis import CalibrationShown
-from ..views import Text
+from ..views import CalibrationShown, Text
 from .history import JobHistory
 from .tasks import TaskLine
 

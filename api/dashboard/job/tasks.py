@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -14,6 +15,7 @@ from pydantic import Field
 from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import FAILED, Status
+from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, ModelGain, TaskSum
 from tunewright.tuner.explain.peak import why_above_peak
@@ -266,7 +268,7 @@ class ModelRun:
 
 def model_run(job: Job, history: JobHistory) -> ModelRun:
     """A run of the job's model, by its report or, without one, by what is known so far."""
-    tasks, reported = job.spec.tasks, _report_times(job.result)
+    tasks, reported = job.spec.tasks, report_times(job.result)
     latency = Latency.of_job(job)
     times = [(reported or history.times).get(task.task_key, Times()) for task in tasks]
     assembly = _assembly(job)
@@ -385,12 +387,19 @@ def report_entries(result: Mapping[str, Any] | None) -> dict[str, Mapping[str, A
     return {values.word(entry, "key"): entry for entry in values.entries(result, "tasks")}
 
 
-def _report_times(result: Mapping[str, Any] | None) -> dict[str, Times]:
+def report_times(result: Mapping[str, Any] | None) -> dict[str, Times]:
     """The times in a report, by task key; empty without a report."""
     times_by_task = {key: Times.of_report(entry) for key, entry in report_entries(result).items()}
     return {
         key: times for key, times in times_by_task.items() if times.default_ms is not None or times.best_ms is not None
     }
+
+
+def schedule_of(entry: Mapping[str, Any]) -> Schedule | None:
+    """The schedule of a task in a report; None where it has none that can be read."""
+    with suppress(KeyError, TypeError, ValueError):
+        return Schedule.from_json(entry["schedule"])
+    return None
 
 
 def _known_s(times: Times, counts: Mapping[Status, int] | None) -> float | None:

@@ -144,13 +144,14 @@ async def findings(store: Store, job_id: int, graph: TaskGraph | None = None) ->
     """The views of a job and its heaviest tasks, however long that takes. Raises NotFound, StoreError."""
     # What only the page with a tab open has, the report has of all tabs but the trials, of which there are too many.
     tabs = (JobTab.MODEL, JobTab.COST_MODEL)
-    job = job_page(store, Histories(), job_id, JobPageAsked(), tabs, graph)
+    histories = Histories()
+    job = job_page(store, histories, job_id, JobPageAsked(), tabs, graph)
     keys = [task.key for task in job.tasks if task.uses and task.best_ms is not None][:MOST_TASKS]
     descriptions = Descriptions(patience_s=inf)
     try:
         job = await asked_models(store, descriptions, job)
         queries = [TaskAsked(task=key, target=job.job.target.key, job=job_id, status=()) for key in keys]
-        return job, [await task_page(store, descriptions, query) for query in queries]
+        return job, [await task_page(store, histories, descriptions, query) for query in queries]
     finally:
         await descriptions.close()
 

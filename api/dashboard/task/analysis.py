@@ -22,7 +22,7 @@ from tunewright.tuner.text import rounded
 from tunewright.tuner.units import in_ms
 
 from ...http.schemas.base import Answer, Digest
-from ..views import Text
+from ..views import CalibrationShown, Text
 from .schedules import Standing
 
 SAMPLED, FASTEST = 980, 20
@@ -79,19 +79,6 @@ class PointShown(Answer):
     )
     flops_s: float | None
     predicted_ms: list[float | None] = Field(description="By each of the models in `calibrations`.")
-
-
-class CalibrationShown(Answer):
-    """How well a cost model ranks the trials, and so how far it can be trusted."""
-
-    model: Text
-    trials: int = Field(description="That it was asked about and that worked.")
-    rank_correlation: float | None = Field(description="Spearman's: 1 is perfect, 0 is chance.")
-    pairwise: float | None = Field(description="Share of the pairs that it puts in the right order.")
-    peak_1: float | None = Field(description="Speed of the schedule that it ranks first, relative to the best.")
-    peak_5: float | None = Field(description="The same of the best of the first five.")
-    has_learned_from_these: bool
-    best_rank: int | None = Field(description="Where among the trials it ranks the best schedule known: 1 is first.")
 
 
 class ContributionShown(Answer):

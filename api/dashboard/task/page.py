@@ -3,7 +3,8 @@
 Read `task_page` first; what it says is in `view`, its charts are in `charts`.
 
 Which schedule is best is what a session would use (`Store.best`). What is drawn and what cost models are asked about is
-a sample of all trials of the task, whichever jobs measured them; the table alone may be narrowed to those of a job.
+a sample of all trials of the task, whichever jobs measured them. Who comes from a job is told of its best first, and
+the table has the trials of that job.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from tunewright.db.best import TaskComparisons
 from tunewright.db.job import Job
@@ -30,10 +31,12 @@ from ...http.problems import ProblemKind
 from ...http.routes.jobs import of_job
 from ...http.schemas.jobs import dims_of
 from ...http.service import ServiceDep, in_thread
+from ..job.history import Histories, histories_of
 from ..page import add_page
 from ..views import TargetName
 from .analysis import Analysis, CeilingsShown, analyse, nearness
 from .charts import task_charts
+from .job_best import JobBest
 from .schedules import (
     FormShown,
     Standing,
@@ -69,13 +72,17 @@ ORDERS = {
     refusals=(ProblemKind.NO_SUCH_TASK, ProblemKind.NO_SUCH_TARGET, ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
 )
 async def task(
-    service: ServiceDep, descriptions: DescriptionsDep, task_key: TaskInPath, query: Annotated[TaskQuery, Query()]
+    service: ServiceDep,
+    histories: Annotated[Histories, Depends(histories_of)],
+    descriptions: DescriptionsDep,
+    task_key: TaskInPath,
+    query: Annotated[TaskQuery, Query()],
 ) -> TaskPage:
     """The best schedule known and why it won: in words, beside the default, below the roofline, and by the cost model.
 
     With them a table of all trials, a page at a time. What takes long to work out is null at first.
     """
-    return await task_page(service.store, descriptions, TaskAsked(task=task_key, **dict(query)))
+    return await task_page(service.store, histories, descriptions, TaskAsked(task=task_key, **dict(query)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,7 @@ class TaskFacts:
 
     known: Standing
     job: Job | None
+    job_best: JobBest | None
     newest_event: int  # of the job
     compared: TaskComparisons | None
     newest: TrialPage  # the newest trial of all
@@ -98,7 +106,7 @@ class TaskFacts:
         return newest_id, counts, self.known.snapshot_id, self.known.best_schedule
 
     @classmethod
-    def load(cls, store: Store, query: TaskAsked) -> TaskFacts:
+    def load(cls, store: Store, histories: Histories, query: TaskAsked) -> TaskFacts:
         """By what was asked for. Raises Problem, StoreError."""
         key, target_key = query.task, query.target
         job = None if query.job is None else of_job(partial(store.jobs.get, query.job), query.job)
@@ -108,6 +116,7 @@ class TaskFacts:
         return cls(
             known=known,
             job=job,
+            job_best=JobBest.load(store, histories, job, known) if job else None,
             newest_event=newest_event,
             compared=store.comparisons([key], target_key).get(key),
             newest=store.trials.page(key, target_key, order=TrialOrder.NEWEST, limit=1),
@@ -116,9 +125,9 @@ class TaskFacts:
         )
 
 
-async def task_page(store: Store, descriptions: Descriptions, query: TaskAsked) -> TaskPage:
+async def task_page(store: Store, histories: Histories, descriptions: Descriptions, query: TaskAsked) -> TaskPage:
     """The page that was asked for. Raises Problem for what is not known and for a bad cursor, StoreError."""
-    facts = await in_thread(partial(TaskFacts.load, store, query))
+    facts = await in_thread(partial(TaskFacts.load, store, histories, query))
     known = facts.known
     analysis, best_form, default_form = await asyncio.gather(
         descriptions.analyse((query.task, query.target), facts.mark, partial(analyse, store, known)),
@@ -157,6 +166,7 @@ def _page(
         task=TaskHead.of(known.task),
         target=TargetName.of(known.target),
         job=JobName.show(job, dims=dims_of(job), newest=facts.newest_event) if job else None,
+        job_best=facts.job_best,
         best=shown_best,
         best_trial=known.brief(known.best_trial),
         default=known.brief(known.default_trial),

@@ -16,6 +16,7 @@ from ...http.schemas.base import Answer, Digest
 from ..page_query import PageQuery
 from ..views import TargetName, Text
 from .analysis import Analysis, CeilingsShown, Nearness
+from .job_best import JobBest
 from .schedules import (
     FormShown,
     KnobShown,
@@ -134,6 +135,9 @@ class TaskPage(Answer):
     job: JobName | None = Field(
         description="The job whose trials the table shows, and whose peak shares are of if it measured one; null: all "
         "trials, and the highest peak that any job measured."
+    )
+    job_best: JobBest | None = Field(
+        description="What that job found, as its own page tells; null: none was asked for, or it has no such task."
     )
     best: TrialBrief | None = Field(
         description="What a session would use, with the time that it was chosen for; null: nothing is known to work."
