@@ -113,7 +113,7 @@ _TEXTS = {
     "time error": "How far predicted times are from the measured ones, in the median. It is of tasks that the model "
     "has no trial of.",
     "time left": "How long the search will go on by its budget. Where trials are what bounds it, that is an estimate "
-    "by the pace so far.",
+    "by the pace of the last minutes.",
     "time of a record": "The median of what the best schedule known of the task takes, with its 95% interval. It was "
     "timed in turn with the default in fresh processes, or as a trial, or elsewhere, as the line says.",
     "time of a run": "How long one inference of the whole model takes. It is the median of runs in fresh processes; "

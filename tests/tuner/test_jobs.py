@@ -417,6 +417,7 @@ def test_what_is_left_is_told(network: Model, store: Store) -> None:
         TuningJob(found, uses, TARGET, store, FakePool(lambda one: took(1e-3)), keeper, watch=told.append).run()
     searching = [progress for progress in told if progress.stage is JobStage.SEARCHING]
     assert searching[1].remaining_gain is None  # one of two tasks was not tried
+    assert searching[1].left_s is None  # and a single trial tells no pace
     known = [progress for progress in searching if progress.forecast]
     gains = [progress.remaining_gain for progress in known]
     assert all(gain is not None and 0 <= gain < 0.1 for gain in gains) and (gains[0] or 0) > (gains[-2] or 0)

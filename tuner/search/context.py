@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 
 from tunewright.codegen.target import Target
 from tunewright.db.job import EventKind, Job, NewEvent
@@ -18,6 +19,7 @@ from tunewright.workers.pool import Pool
 
 from ..models.assembly import Assembly
 from ..text import counted, short
+from .end_estimate import EndEstimate
 from .lease_keeper import LeaseKeeper
 from .machine_log import MachineLog
 from .progress import Progress, Watch
@@ -30,6 +32,9 @@ WAIT_S = 1.0
 
 PAUSE_S = 0.1
 """Seconds between two attempts: every trial of others is a change, which ends a wait for changes at once."""
+
+FEWEST_TRIALS = 4
+"""Trials of a process by which their pace tells something, where there is no forecast yet."""
 
 _timing_log, _schedule_log = logging.getLogger("tunewright.timing"), logging.getLogger("tunewright.schedule")
 
@@ -53,6 +58,7 @@ class JobContext:
     machine: MachineLog | None = None  # None: other machines time
     started_at: float = field(default_factory=time.monotonic)
     forecast: Forecast | None = None  # as of the begin of this round; None where there is none (yet)
+    end_estimate: EndEstimate = field(default_factory=EndEstimate)
     confirmed: int = 0  # tasks whose default and best were timed side by side
     to_confirm: int = 0  # the tasks of which that is so in the end; 0: not known yet
     earlier: int = field(init=False)  # trials of the job before this process
@@ -116,10 +122,10 @@ class JobContext:
             time.monotonic() - self.started_at,
             self.states,
             self.assembly,
-            self.earlier,
             last,
             self.spent_s,
             forecast=self.forecast,
+            lasts_s=self._lasts_s(stage),
             task_trials=[self.own_of[state.task.key] for state in self.states],
             confirmed=self.confirmed,
             to_confirm=self.to_confirm,
@@ -129,6 +135,16 @@ class JobContext:
         if stage is not JobStage.DONE:  # then the lease has ended
             self.keeper.note(progress.to_json(), self.search_s)
         self.watch(progress)
+
+    def _lasts_s(self, stage: JobStage) -> float:
+        """Seconds until the search is expected to end by trials or for want of gain; infinite where that is unknown."""
+        trials, trials_left = self.own - self.earlier, self.trials_left
+        if self.forecast is not None and stage is JobStage.SEARCHING:
+            by_now_s = self.forecast.lasts_s(trials_left, self.job.budget.until)
+            return self.end_estimate.left_s(by_now_s, self.spent_s, self.job.budget)
+        if trials < FEWEST_TRIALS or not isfinite(trials_left):
+            return inf
+        return (time.monotonic() - self.started_at) / trials * trials_left
 
     def claim(self, state: TaskState) -> list[Measurement] | None:
         """Claim the task for this job; returns the measurements that others have added meanwhile, now also in `state`.

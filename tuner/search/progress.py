@@ -33,11 +33,11 @@ class Progress:
     elapsed_s: float  # in this process
     tasks: Sequence[TaskState]
     assembly: Assembly = field(default_factory=Assembly)  # of the tasks, by their number
-    earlier: int = 0  # trials of the job before this process
     last: tuple[TaskState, Schedule, Measurement] | None = None
     spent_s: float = 0.0  # of searching, over all processes
     fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes without a kernel: told once, before the job
     forecast: Forecast | None = None  # None where it is not known what to expect
+    lasts_s: float = inf  # until the search is expected to end by other bounds than time; infinite: not known
     task_trials: Sequence[int] = ()  # of the job, in the order of `tasks`
     holder: str = ""  # who else has the job, while it waits; empty where that is not known
     confirmed: int = 0  # of the tasks, those whose default and best were timed side by side
@@ -87,25 +87,17 @@ class Progress:
         """
         if self.stage in AFTER_SEARCH:
             return None
-        left_s = min(self.budget.seconds_left(self.spent_s), self._lasts_s)
+        left_s = min(self.budget.seconds_left(self.spent_s), self.lasts_s)
         return max(left_s, 0.0) if isfinite(left_s) else None
-
-    @property
-    def _lasts_s(self) -> float:
-        trials_left = self.budget.trials_left(self.trials)
-        if self.forecast is not None and self._is_searching:
-            return self.forecast.lasts_s(trials_left, self.budget.until)
-        if self.trials > self.earlier and isfinite(trials_left):
-            return self.elapsed_s / (self.trials - self.earlier) * trials_left
-        return inf
 
     @property
     def remaining_gain(self) -> float | None:
         """The expected gain of all tasks together from the rest of the search: 0.02 is 2%. None: not known."""
         if self.forecast is None or not self._is_searching:
             return None
-        left_s = self.left_s
-        return self.forecast.speedup(inf if left_s is None else left_s, self.budget.trials_left(self.trials))
+        trials_left = self.budget.trials_left(self.trials)
+        left_s = min(self.budget.seconds_left(self.spent_s), self.forecast.lasts_s(trials_left, self.budget.until))
+        return self.forecast.speedup(max(left_s, 0.0), trials_left)
 
     @property
     def again_s(self) -> float:
