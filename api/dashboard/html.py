@@ -188,6 +188,12 @@ def _unbroken(words: str) -> Markup:
     return escape(words.replace(" ", "\N{NO-BREAK SPACE}"))
 
 
+def _shape(words: str) -> Markup:
+    """The shapes of a task, or a name with them, whose arrow `->` no line breaks."""
+    arrow = Markup('<span class="nowrap">{}</span>').format("->")
+    return arrow.join(escape(part) for part in text.printable(words).split("->"))
+
+
 def _ago(moment: datetime) -> str:
     """How long ago it was, for people."""
     seconds = max(0.0, (datetime.now(UTC) - moment).total_seconds())
@@ -262,6 +268,7 @@ _templates.filters |= {
     "taken_back": text.taken_back,  # 2 | taken_back
     "moments": text.moments,  # [noise, noise of the trial] | moments
     "uses": text.uses,  # chosen | uses(occurrences)
+    "shape": _shape,
     "ago": _ago,
     "moment": _moment,
     "digest": text.short,

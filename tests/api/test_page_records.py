@@ -77,6 +77,7 @@ def test_a_search(one, find):
     }
     assert f"/tasks/{make_task(64).key}?target={TARGET.key}" in text
     assert Page(text).words.count("~1.00 ms°") == 2  # a trial's times may lie apart, too
+    assert text.count('64 <span class="nowrap">-&gt;</span> 64<') == 1  # no line breaks the arrow
     assert extents(find(op="rEl")[0]) == [128, 65, 64]
     assert extents(find(shape="6")[0]) == [65, 64]
     assert extents(find(op="%")[0]) == extents(find(shape="_")[0]) == []

@@ -426,7 +426,7 @@ def test_a_job_that_goes_on_has_the_best_that_it_told(one, look, kit):
     data = {"task_key": made.task.key, "default_ms": 2.0, "best_ms": 1.2, "trial": 0}
     record = Record(made.task.key, made.target.key, first, good(1.2e-3))
     one.store.record(record, lease, [NewEvent(EventKind.IMPROVED, data)])
-    page, view = look(made.path(), job=lease.job_id)
+    page, _ = look(made.path(), job=lease.job_id)
     assert f"Best of job {lease.job_id} 1.20 ms ° Gain 1.67x °" in head(page) and "Best known" not in head(page)
     made.record(second, good(0.8e-3))
     page, _ = look(made.path(), job=lease.job_id)

@@ -165,7 +165,7 @@ class Shown:
             "task-loops": f"/tasks/{task}?{at}&tab=loops",
             "task-roofline": f"/tasks/{task}?{at}&tab=roofline",
             "task-trials": f"/tasks/{task}?{at}&tab=trials",
-            "task-about": f"/tasks/{task}?{at}&tab=about",
+            "task-about": f"/tasks/{task}?{at}&tab=about&job={self.job}",
             "trials": f"/tasks/{task}/trials?{at}&status=ok&x=predicted",
             "candidate": f"/tasks/{task}/schedules/{best}?{at}",
             "candidate-loops": f"/tasks/{task}/schedules/{best}?{at}&tab=loops",
