@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tunewright.api.dashboard.task import candidate as views
+from tunewright.api.dashboard.task.analysis import sample
 from tunewright.api.dashboard.views import MOST_FACTS
 from tunewright.api.http import descriptions
+from tunewright.api.http.descriptions import Descriptions
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.db.job import JobSpec, SearchBudget, SpecTask
@@ -97,6 +99,30 @@ def test_why_the_model_prefers_it(one, look, kit):
     assert view["explained"]["reasons"] and view["explained"]["contributions"]
     for one_of in (*view["explained"]["reasons"][:2], *view["explained"]["contributions"][:2]):
         assert one_of["words"] in page.words
+
+
+def test_the_model_is_asked_again_after_more_trials(one, shown_client, look, kit, shower, monkeypatch):
+    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
+    one.app.state.descriptions = Descriptions(lambda: shower)
+    made = tried(one.store, kit.target(), 3)
+    asked = []
+
+    def sampled(*of):
+        asked.append(sample(*of))
+        return asked[-1]
+
+    monkeypatch.setattr(views, "sample", sampled)
+    path = made.path(made.schedules[1])
+    for _ in range(2):
+        look(path, tab="overview")
+    assert [len(lines) for lines in asked] == [4]
+    slower = others(made.task, made.target, 4)[3]
+    made.record(slower, good(4e-3))
+    look(path, tab="overview")
+    assert [len(lines) for lines in asked] == [4, 5]
+    one.store.voids.void(made.task.key, made.target.key, slower.key, "noisy")
+    look(path, tab="overview")
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize("part", ["ir", "llvm", "assembly"])

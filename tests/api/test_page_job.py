@@ -407,6 +407,8 @@ class TestAtOnce:
         assert trusted["answer"] == trust and ("it was busy" in trusted["why"]) is ("noise" in changes)
         other = {"defaults_kept": "maybe"}.get(changes["outcome"], "yes") if "outcome" in changes else "yes"
         assert worth["answer"] == ("can't be told" if "noise" in changes else other)
+        look = "untold" if "noise" in changes else other
+        assert whole(client.get(f"/jobs/{search.id}")).of("strong", **{"class": f"answer {look}"})
         assert ("its interval is clear of 1, but" in trusted["why"]) is ("noise" in changes)
         machine = f"/jobs/{search.id}?tab=machine"
         assert whole(client.get(f"/jobs/{search.id}")).links().count(machine) == 1 + ("noise" in changes)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from pydantic import Field
 
 from tunewright.db.store import Store
-from tunewright.db.trial import TrialDetail
+from tunewright.db.trial import TrialDetail, TrialOrder, TrialPage
 from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import calibrations
@@ -239,7 +239,7 @@ async def candidate(
         known.form(descriptions, schedule),
         known.form(descriptions, known.default, schedule),
         known.form(descriptions, known.best_schedule, schedule),
-        descriptions.analyse(key, facts.mark, partial(_explain, store, facts)),
+        descriptions.analyse(key, known.mark(facts.newest), partial(_explain, store, facts)),
         _text(descriptions, facts, asked),
     )
     forms = {"form": form, "default_form": default_form, "best_form": best_form}
@@ -253,15 +253,11 @@ class CandidateFacts:
     known: Standing
     schedule: Schedule
     trial: TrialDetail | None
+    newest: TrialPage  # the newest trial of all
 
     def other(self, against: Against) -> Schedule | None:
         """The schedule to compare with; None where there is none."""
         return self.known.default if against is Against.DEFAULT else self.known.best_schedule
-
-    @property
-    def mark(self) -> tuple[object, ...]:
-        """A value that changes when the analysis has to be made anew."""
-        return self.known.snapshot_id, self.known.best_schedule, self.trial is not None
 
     @property
     def time_s(self) -> float | None:
@@ -279,7 +275,8 @@ class CandidateFacts:
         schedule = next((other for other in schedules if other and other.key == query.schedule), None)
         if schedule is None:
             raise Problem(ProblemKind.NO_SUCH_SCHEDULE, f"the task has no schedule {query.schedule} on this target")
-        return cls(known, schedule, trial)
+        newest = store.trials.page(query.task, query.target, order=TrialOrder.NEWEST, limit=1)
+        return cls(known, schedule, trial, newest)
 
 
 def _explain(store: Store, facts: CandidateFacts) -> Explained:

@@ -98,13 +98,6 @@ class TaskFacts:
     imported: int  # trials of all
     page: TrialPage
 
-    @property
-    def mark(self) -> tuple[object, ...]:
-        """A value that changes with what is analysed."""
-        newest_id = self.newest.trials[0].id if self.newest.trials else 0
-        counts = tuple(sorted(self.newest.counts.items()))  # taking back changes that alone
-        return newest_id, counts, self.known.snapshot_id, self.known.best_schedule
-
     @classmethod
     def load(cls, store: Store, histories: Histories, query: TaskAsked) -> TaskFacts:
         """By what was asked for. Raises Problem, StoreError."""
@@ -130,7 +123,7 @@ async def task_page(store: Store, histories: Histories, descriptions: Descriptio
     facts = await in_thread(partial(TaskFacts.load, store, histories, query))
     known = facts.known
     analysis, best_form, default_form = await asyncio.gather(
-        descriptions.analyse((query.task, query.target), facts.mark, partial(analyse, store, known)),
+        descriptions.analyse((query.task, query.target), known.mark(facts.newest), partial(analyse, store, known)),
         known.form(descriptions, known.best_schedule),
         known.form(descriptions, known.default if known.best else None, known.best_schedule),
     )

@@ -16,7 +16,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.best import Best
 from tunewright.db.job import Job
 from tunewright.db.store import Store
-from tunewright.db.trial import TrialDetail, TrialLine
+from tunewright.db.trial import TrialDetail, TrialLine, TrialPage
 from tunewright.graph.task import Task, Tensor
 from tunewright.graph.tolerance import tolerance
 from tunewright.search_space.measurement import Status
@@ -257,6 +257,12 @@ class Standing:
     def best_schedule(self) -> Schedule | None:
         """What a session would use; None where nothing is known to work."""
         return self.best.schedule if self.best else None
+
+    def mark(self, newest: TrialPage) -> tuple[object, ...]:
+        """A value that changes with what cost models are asked about; `newest` is the newest trial of all."""
+        newest_id = newest.trials[0].id if newest.trials else 0
+        counts = tuple(sorted(newest.counts.items()))  # taking back changes that alone
+        return newest_id, counts, self.snapshot_id, self.best_schedule
 
     def brief(self, trial: TrialDetail | TrialLine | None) -> TrialBrief | None:
         """A trial of the task on the target as views show it."""
