@@ -145,38 +145,29 @@ class Client(Closeable):
         with_weights, vendor = check_flag("with_weights", with_weights), check_flag("vendor", vendor)
         if vendor and not with_weights:
             raise Refused("vendor needs the whole model: send it with its weights (with_weights, --with-weights)")
-        precision = check_precision(precision)
         check_text("label", label, "net.onnx")
-        check_text("notes", notes, "for the release")
-        trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
-        retime = None if retime is None else check_retimed(retime)
-        threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
-        target = self.target_key(target)
+        fields = _job_fields(
+            dims=dims,
+            bind=bind,
+            trials=trials,
+            minutes=minutes,
+            until=until,
+            threads=threads,
+            seed=seed,
+            strategy=strategy,
+            vendor=vendor,
+            precision=precision,
+            priority=priority,
+            tags=tags,
+            notes=notes,
+            retime=retime,
+        )
+        fields["target"] = self.target_key(target)
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
+        fields |= {"label": name[:LONGEST_LABEL]} if name else {}
         sent = read_model(model, with_weights)
         self._send(sent, name)
-        body = {
-            "model": sent.sha256,
-            "target": target,
-            "threads": threads,
-            "minutes": minutes,
-            "dims": dict(dims or {}),
-            "seed": seed,
-            "strategy": strategy,
-            "priority": priority,
-        }
-        options = (
-            ("bind", dict(bind) if bind else None),
-            ("trials", trials),
-            ("until", until),
-            ("label", name[:LONGEST_LABEL] or None),
-            ("vendor", vendor or None),
-            ("retime", retime),
-            ("precision", precision.value if precision is not Precision.AS_GIVEN else None),  # older servers have none
-            ("tags", check_words("tags", tags) or None),
-            ("notes", notes or None),
-        )
-        return self._queue(body | {field: value for field, value in options if value is not None})
+        return self._queue(fields | {"model": sent.sha256})
 
     def _queue(self, body: Mapping[str, Any]) -> Job:
         """The job that is asked for; sent again after a fault, it is the same one."""
@@ -453,6 +444,46 @@ def _number(job_id: int) -> int:
     if number is None or not 1 <= number <= LARGEST_ID:
         raise Refused(f"the number of a job is {job_id!r}; it must be a whole number from 1 to {LARGEST_ID:,}")
     return number
+
+
+def _job_fields(
+    *,
+    dims: Mapping[str, int] | None,
+    bind: Mapping[str, int] | None,
+    trials: int | None,
+    minutes: float | None,
+    until: float | None,
+    threads: int | None,
+    seed: int,
+    strategy: StrategyName,
+    vendor: bool,
+    precision: str,
+    priority: int,
+    tags: Iterable[str],
+    notes: str | None,
+    retime: int | None,
+) -> dict[str, Any]:
+    """What a request for a job says besides model, target and label. Raises Refused for what no server takes."""
+    check_text("notes", notes, "for the release")
+    numerics = check_precision(precision)
+    options = {
+        "bind": dict(bind) if bind else None,
+        "trials": check_trials(trials),
+        "until": check_until(until),
+        "vendor": vendor or None,
+        "retime": None if retime is None else check_retimed(retime),
+        "precision": numerics.value if numerics is not Precision.AS_GIVEN else None,  # older servers have none
+        "tags": check_words("tags", tags) or None,
+        "notes": notes or None,
+    }
+    return {
+        "threads": check_threads(threads),
+        "minutes": check_minutes(minutes),
+        "dims": dict(dims or {}),
+        "seed": check_seed(seed),
+        "strategy": strategy,
+        "priority": check_priority(priority),
+    } | {name: value for name, value in options.items() if value is not None}
 
 
 def _page(data: Any) -> tuple[list[Any], str | None]:

@@ -460,6 +460,8 @@ def test_settings_of_a_submission_are_what_they_mean() -> None:
             client.submit(b"", with_weights="no")  # type: ignore[arg-type]
         with pytest.raises(Refused, match=r"^label is a int; it must be a text, such as net\.onnx$"):
             client.submit(b"", label=5)  # type: ignore[arg-type]
+        with pytest.raises(Refused, match=r"^tags is 'nightly'; it must be a list of texts"):  # before anything is sent
+            client.submit(b"", tags="nightly")
 
 
 @pytest.mark.parametrize("wrong", ["x", 5, [1], None])

@@ -421,7 +421,7 @@ def test_a_job_that_goes_on_has_the_best_that_it_told(one, look, kit):
     made = tried(one.store, kit.target(), 0)
     first, second = others(made.task, made.target, 2)
     lease = queued(one.store, made.task, made.target)
-    page, view = look(made.path(), job=lease.job_id)
+    page, _ = look(made.path(), job=lease.job_id)
     assert f"Best of job {lease.job_id} - Gain - Best known 2.00 ms ° 1.98 ms to 2.02 ms" in head(page)
     data = {"task_key": made.task.key, "default_ms": 2.0, "best_ms": 1.2, "trial": 0}
     record = Record(made.task.key, made.target.key, first, good(1.2e-3))
