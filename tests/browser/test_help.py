@@ -15,6 +15,9 @@ PHONE: ViewportSize = {"width": 360, "height": 740}
 NEAR_PX = 12
 """Most room between a mark and its text."""
 
+AWAY_MS = 200
+"""After which a text is shut that the mouse has left: see help.js."""
+
 
 def opened(page: Page, place: int) -> tuple[dict[str, float], dict[str, float]]:
     """Where a mark is and its text, which the keyboard opens."""
@@ -78,6 +81,40 @@ def test_a_help_opens_under_a_mouse_that_rests_and_covers_no_figure(show: Show, 
     expect(open_one).to_have_count(1)
     page.keyboard.press("Escape")
     expect(open_one).to_have_count(0)
+
+
+def test_a_help_stays_open_under_a_mouse_that_goes_into_it_and_escape_shuts_it(show: Show, shown: Shown) -> None:
+    """As WCAG 1.4.13 asks: what a pointer opens it can go into, it stays, and it is shut without moving the pointer."""
+    page, _ = show(shown.paths["jobs"])
+    open_one = page.locator(".help-text:popover-open")
+    page.locator(".figures .help").first.hover()
+    expect(open_one).to_have_count(1)
+    text: Any = open_one.bounding_box()
+    page.mouse.move(text["x"] + text["width"] / 2, text["y"] + text["height"] / 2, steps=5)
+    page.wait_for_timeout(3 * AWAY_MS)
+    expect(open_one).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(open_one).to_have_count(0)
+    page.wait_for_timeout(3 * AWAY_MS)
+    expect(open_one).to_have_count(0)
+
+
+def test_a_help_is_opened_and_shut_by_the_keyboard_alone(show: Show, shown: Shown) -> None:
+    page, _ = show(shown.paths["jobs"])
+    open_one = page.locator(".help-text:popover-open")
+    mark = page.locator(".figures .help").first
+    while not mark.evaluate("(one) => one === document.activeElement"):
+        page.keyboard.press("Tab")
+    for key in ("Enter", "Space"):
+        page.keyboard.press(key)
+        expect(open_one).to_have_count(1)
+        page.keyboard.press(key)  # the same mark shuts it
+        expect(open_one).to_have_count(0)
+        page.keyboard.press(key)
+        expect(open_one).to_have_count(1)
+        page.keyboard.press("Escape")
+        expect(open_one).to_have_count(0)
+        expect(mark).to_be_focused()
 
 
 def test_a_help_stays_open_while_the_page_is_renewed(show: Show, shown: Shown, site: Site) -> None:
