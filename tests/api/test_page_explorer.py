@@ -118,6 +118,7 @@ def test_times_that_cannot_be_relied_on_are_left_out(filled, look):
     page, view = look(filled(200, by_tile, busy=140))
     assert (view["importance"]["trials"], view["importance"]["busy"], view["importance"]["is_calm"]) == (60, 140, True)
     assert "tile matters most" in page.words and "the times of 60 of 200 trials." in page.words
+    assert "Below each share by the trials is its 95% interval." in page.words
     assert "Left out are 140 that were taken while the machine was too busy to rely on their times." in page.words
 
 
