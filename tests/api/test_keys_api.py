@@ -42,7 +42,7 @@ def test_a_key_is_made_used_listed_and_revoked(one, giver, caplog):
     listed = giver.get("/v1/keys").json()["items"]
     assert listed[0]["id"] == made["id"]
     for text in (json.dumps(listed), giver.get("/v1/pages/keys").text, giver.get("/keys").text, caplog.text):
-        assert token.rpartition("_")[2] not in text
+        assert token.split("_", 2)[2] not in text
     for _ in range(2):
         assert giver.post(f"/v1/keys/{made['id']}:revoke").json()["revoked_at"]
     assert one.store.keys.check(token) is None
