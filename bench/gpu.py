@@ -155,11 +155,15 @@ class GpuBench:
 
     def settings(self, part: str) -> dict[str, Any]:
         """The settings that an entry depends on."""
-        folders = BUILDING if part == "builds" else (*SHAPING, "bench/gpus")
+        folders = (
+            BUILDING if part == "builds" else (*SHAPING, "bench/gpus", *(("bench/rivals",) if part == "rates" else ()))
+        )
         values: dict[str, Any] = {"machine": machine(), "nvrtc": nvrtc.version(), "code_sha256": code_sha256(folders)}
         if part == "builds":
             return values
         values |= {"gpu": self.driver.name, "trials": self.trials, "base_model": base_model_sha256(CUDA)}
+        if part == "rates":
+            values["tuners"] = rates.tuner_versions()
         return values if part == "faults" else values | {"peers": torch_versions()}
 
 

@@ -24,7 +24,7 @@ from .cpu.split import SplitSketch
 from .cpu.trees import TreesSketch
 from .cpu.window import WindowSketch
 from .cpu.winograd import WinogradSketch
-from .cuda.attention_tiles import AttentionTilesSketch
+from .cuda.attention_tiles import AttentionTilesSketch, query_rows
 from .cuda.elements import ElementsSketch
 from .cuda.product_tiles import ProductTilesSketch
 from .cuda.row_blocks import RowBlocksSketch
@@ -43,12 +43,14 @@ from .schedule import Illegal, Schedule
 from .sketch import CACHED_SPACES, Sketch, find_space
 from .space import Space
 
+ATTENTION = SpecializedAttentionSketch(), AttentionTilesSketch()
+"""For attention as one launch on a GPU."""
+
 GROUPS: tuple[tuple[Sketch, ...], ...] = (
     (
         ChainSketch(),
         JointSketch(),
-        SpecializedAttentionSketch(),
-        AttentionTilesSketch(),
+        *ATTENTION,
     ),  # for several products or windows
     (PlaneSketch(),),  # for windows of planes
     (TreesSketch(),),  # for ensembles of trees
@@ -147,3 +149,9 @@ def point_of(candidate: Candidate, kernel: Kernel | None = None) -> SchedulePoin
     task, target, schedule = candidate.task, candidate.target, candidate.schedule
     kernel = lower(candidate) if kernel is None else kernel
     return SchedulePoint(task, target, schedule, kernel, sketch(schedule.sketch).space(task, target))
+
+
+def attention_rows(task: Task, target: Target) -> int:
+    """The queries that share keys, where a task is attention that a GPU computes in one launch; 0 where it is none."""
+    is_one_launch = any(find_space(each, task, target) for each in ATTENTION)
+    return query_rows(task) if is_one_launch else 0

@@ -6,6 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +28,8 @@ PRODUCTS: Mapping[str, tuple[int, int, int]] = {
 TUNERS = ("triton", "inductor", "helion quick", "helion full")
 """Those of `rivals/gpu_tuners.py`."""
 
+PACKAGES = ("torch", "triton", "helion")
+
 PROGRAM = [sys.executable, "-P", "-m", "tunewright.bench.rivals.gpu_tuners"]
 
 LIMIT_S, GRACE_S = 60.0, 30.0
@@ -33,6 +37,15 @@ LIMIT_S, GRACE_S = 60.0, 30.0
 
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "HELION_CACHE_DIR")
 """Variables that name folders of caches."""
+
+
+def tuner_versions() -> dict[str, str]:
+    """The versions of the packages that tuners are of; "" where there is none."""
+    versions = dict.fromkeys(PACKAGES, "")
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def measure_rates(name: str, target: Target, trials: int, program: Sequence[str] = PROGRAM) -> Entry:

@@ -81,7 +81,7 @@ def chains(graph: Graph, steps: Sequence[Step], *, on_gpu: bool = False) -> tupl
     tasks = {call.task.key: call.task for call in calls}
     roles = {key: role(task) for key, task in tasks.items()}
     result = []
-    for members in _link_calls(calls, _readers(graph, steps), roles, least_bytes):
+    for members in _link_calls(calls, _readers(graph, steps), roles, patterns, least_bytes):
         segments = tuple(s for s in _segments(graph, members, roles, patterns) if s.call.task.key not in tasks)
         if segments:
             result.append(CallChain(tuple(members), segments))
@@ -89,6 +89,7 @@ def chains(graph: Graph, steps: Sequence[Step], *, on_gpu: bool = False) -> tupl
 
 
 Roles = Mapping[str, SegmentRole | None]  # by task key
+Patterns = Sequence[tuple[SegmentRole, ...]]
 
 
 def _readers(graph: Graph, steps: Sequence[Step]) -> Counter[str]:
@@ -104,14 +105,14 @@ def _readers(graph: Graph, steps: Sequence[Step]) -> Counter[str]:
 
 
 def _link_calls(
-    calls: Sequence[TaskCall], readers: Mapping[str, int], roles: Roles, least_bytes: int
+    calls: Sequence[TaskCall], readers: Mapping[str, int], roles: Roles, patterns: Patterns, least_bytes: int
 ) -> Iterator[list[TaskCall]]:
     """Runs of calls that feed each other alone, as long as can be, where neighbours are such in a pattern.
 
     What they pass is larger than `least_bytes`.
     """
     numbers = {call.outputs[0]: number for number, call in enumerate(calls) if len(call.outputs) == 1}
-    neighbours = {pair for pattern in PATTERNS for pair in pairwise(pattern)}
+    neighbours = {pair for pattern in patterns for pair in pairwise(pattern)}
     after: dict[int, int] = {}  # number of a call -> that of the one that goes on with what it makes
     for number, call in enumerate(calls):
         for name, tensor in zip(call.inputs, call.task.inputs, strict=True):
@@ -130,9 +131,7 @@ def _link_calls(
         yield [calls[number] for number in members]
 
 
-def _segments(
-    graph: Graph, members: Sequence[TaskCall], roles: Roles, patterns: Sequence[tuple[SegmentRole, ...]]
-) -> Iterator[Segment]:
+def _segments(graph: Graph, members: Sequence[TaskCall], roles: Roles, patterns: Patterns) -> Iterator[Segment]:
     member_roles = tuple(roles[call.task.key] for call in members)
     for start in range(len(members)):
         for pattern in patterns:

@@ -122,13 +122,14 @@ _CLEAN = (
 
 _RECOGNISE = (
     Rewrite("copies", repeated_operands),
-    Rewrite("groups of heads", grouped_scores),
     Rewrite("gelu", gelus, rounds="recognised activations"),
     Rewrite("silu, hard swish", gates, rounds="recognised activations"),
     Rewrite("softmax", softmaxes, rounds="recognised norms"),
     Rewrite("layer norm", layer_norms, rounds="recognised norms"),
     Rewrite("recurrences", recurrences, rounds="recurrences"),
 )
+
+_GROUPED = Rewrite("groups of heads", grouped_scores)
 
 STEPS = (
     RewriteStep(
@@ -211,6 +212,7 @@ STEPS = (
         (Rewrite("zero points that are kept", residual_zero_points), Rewrite("dequantised", constant_bytes), *_CLEAN),
     ),
     RewriteStep("recognise", (*_CLEAN, *_RECOGNISE)),
+    RewriteStep("groups of heads", (_GROUPED, *_CLEAN)),  # patterns have a Reshape in their middle from here on
     RewriteStep(
         "fold weights",
         (
@@ -228,7 +230,7 @@ STEPS = (
     RewriteStep("sub-kernels", (Rewrite("sub-kernels", sub_kernels, rounds="sub-kernels"),), once=True),
     RewriteStep("resize", (Rewrite("interpolations", interpolations, rounds="interpolations"),), once=True),
     # With the Transposes gone, more patterns show.
-    RewriteStep("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE)),
+    RewriteStep("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE, _GROUPED)),
     RewriteStep(
         "bf16 products",
         (

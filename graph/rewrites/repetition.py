@@ -80,11 +80,16 @@ def grouped_scores(edit: Edit, node: Node) -> Result:
     if not sources or (node.op == "Softmax" and node.attrs["axis"] != rank - 1):
         return None
     shape = edit.shape(sources[0]) or ()
-    if edit.shape(node.outputs[0]) != _by_heads(shape):
+    is_alike = all((edit.shape(source) or ())[-4:-2] == shape[-4:-2] for source in sources)
+    if not is_alike or edit.shape(node.outputs[0]) != _by_heads(shape):
         return None
     inputs = [_grouped(edit, name) or _broadcast_to_groups(edit, name, shape) for name in node.inputs]
-    attrs = {**node.attrs, "axis": rank} if node.op == "Softmax" else node.attrs
-    return edit.emit("Reshape", edit.emit(node.op, *inputs, **attrs), shape=_by_heads(shape))
+    if node.op == "Cast":
+        scores = edit.cast(inputs[0], edit.types[node.outputs[0]].dtype)
+    else:
+        attrs = {**node.attrs, "axis": rank} if node.op == "Softmax" else node.attrs
+        scores = edit.emit(node.op, *inputs, **attrs)
+    return edit.emit("Reshape", scores, shape=_by_heads(shape))
 
 
 def _by_heads(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -105,10 +110,10 @@ def _is_of_product(edit: Edit, name: str) -> bool:
     """Whether a tensor is a product, or made of one of its shape."""
     shape = edit.shape(name)
     while (node := edit.producer(name, "MatMul", *SCORE_OPS)) is not None and node.op != "MatMul":
-        names = [each for each in node.inputs if edit.shape(each) == shape and each in edit.producers]
-        if not names:
+        operands = [operand for operand in node.inputs if edit.shape(operand) == shape and operand in edit.producers]
+        if not operands:
             return False
-        name = names[0]
+        name = operands[0]
     return node is not None
 
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,7 +19,6 @@ from ..buffers import params
 from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.attention import Attention, match_attention
-from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling
@@ -44,9 +42,6 @@ MOST_INNER = 128
 OTHER_REGISTERS = 64
 """Registers of a thread for counts, indices and values of rows."""
 
-LEAST_ROWS = 16
-"""Rows that a tile of one axis takes: those of a warp's product."""
-
 DEFAULTS = (
     {"warps": 4, "block_places": 64, "stages": 2},
     {"warps": 4, "block_places": 32, "stages": 2},
@@ -58,14 +53,10 @@ DEFAULTS = (
 
 @lru_cache(maxsize=256)
 def match_narrow_attention(task: Task) -> Attention | None:
-    """The task's attention, if all operands are of one type of narrow floats, and fit into registers.
-
-    Of several axes of rows, as where heads share keys, only the last is one, if a tile's rows lie along it.
-    """
-    matched = match_attention(task)
-    if matched is None:
+    """The task's attention, if all operands are of one type of narrow floats, and fit into registers."""
+    attention = match_attention(task)
+    if attention is None:
         return None
-    attention = Attention(_one_row_axis(matched.scores), _one_row_axis(matched.context))
     loads = attention.scores.broadcast, attention.scores.panel, attention.context.panel
     is_alike = len({load.dtype for load in loads}) == 1 and loads[0].dtype.is_narrow
     sizes = size(Sides.of(attention.scores).depth), size(Sides.of(attention.context).columns)
@@ -73,15 +64,9 @@ def match_narrow_attention(task: Task) -> Attention | None:
 
 
 def query_rows(task: Task) -> int:
-    """The queries of a head that share its keys, where a task is attention in one launch; 0 where it is none."""
+    """The queries that share keys, where a task is attention of narrow floats; 0 where it is none."""
     attention = match_narrow_attention(task)
     return 0 if attention is None else size(Sides.of(attention.scores).rows)
-
-
-def _one_row_axis(product: Product) -> Product:
-    *others, last = product.rows
-    extent = product.fused_stage.stage.extents[last]
-    return replace(product, rows=(last,), batch=(*product.batch, *others)) if extent >= LEAST_ROWS else product
 
 
 class AttentionTilesSketch(PatternSketch[Attention]):

@@ -5,6 +5,7 @@ others, in one launch (`tiles.specialized_attention_tile`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from ..buffers import params
 from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.attention import Attention
+from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling
@@ -42,6 +44,9 @@ DEFAULTS = (
 """The first that is legal is taken."""
 
 
+LEAST_ROWS = 16
+"""Rows of an axis that are worth a tile of their own."""
+
 AHEAD = "Queries of the next tile come while this one is computed."
 """What the knob says by which two tiles of queries fit into shared memory."""
 
@@ -57,9 +62,10 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> Attention | None:
-        attention = match_narrow_attention(task)
-        if target.gpu is None or not target.gpu.has_warpgroups or attention is None:
+        matched = match_narrow_attention(task)
+        if target.gpu is None or not target.gpu.has_warpgroups or matched is None:
             return None
+        attention = Attention(_with_one_row_axis(matched.scores), _with_one_row_axis(matched.context))
         return attention if views(attention, input_shapes(task)) is not None else None
 
     def offer(self, task: Task, attention: Attention, target: Target) -> Space:
@@ -97,6 +103,17 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
         yield f"A block has {rows}, for {counted(places, 'key')} a round and as many values."
         yield f"A block stays for its tiles; {counted(stages, 'round')} fit into shared memory."
         yield from point.say_knobs()
+
+
+def _with_one_row_axis(product: Product) -> Product:
+    """The product with one axis of rows, the last, where it has several: heads that share keys are each a batch.
+
+    What is fetched for a tile of rows lies along one axis. A short last axis stays among the others.
+    """
+    *others, last = product.rows
+    if product.fused_stage.stage.extents[last] < LEAST_ROWS:
+        return product
+    return replace(product, rows=(last,), batch=(*product.batch, *others))
 
 
 def _panels(attention: Attention) -> tuple[int, int]:

@@ -38,8 +38,8 @@ class Attention:
 
     @property
     def score(self) -> Expr:
-        """A score, before it is cast to a narrow type."""
-        return _strip_cast(self.scores.fused_stage.epilogue)
+        """A score in float32, before it is cast to a narrow type."""
+        return _widen(self.scores.fused_stage.epilogue)
 
 
 @lru_cache(maxsize=256)
@@ -102,6 +102,15 @@ def _strip_cast(value: Expr) -> Expr:
     if isinstance(value, Op) and value.name == "cast" and value.dtype.is_narrow:
         return value.args[0]
     return value
+
+
+def _widen(value: Expr) -> Expr:
+    """A value in float32: before it is cast to a narrow type, also where a condition chooses among some."""
+    match value:
+        case Op("select", (condition, yes, no)) if value.dtype.is_narrow:
+            return op("select", condition, _widen(yes), _widen(no))
+    inner = _strip_cast(value)
+    return inner if inner.dtype is DType.F32 else op("cast", inner, dtype=DType.F32)
 
 
 def _match_product(part: FusedStage, vector: str) -> Product | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, loads, substitute, transform
-from tunewright.codegen.expr.index import linear
 from tunewright.graph.task import Stage, Task
 
 FLOAT32, FLOAT64 = frozenset({DType.F32}), frozenset({DType.F64})
@@ -131,31 +130,13 @@ def _inline(body: Expr, tensor: str, value: Expr) -> Expr:
 def independent_groups(fused_stages: Sequence[FusedStage]) -> list[tuple[FusedStage, ...]]:
     """Neighbouring fused stages that may run at the same time, in groups as long as can be.
 
-    None reads what another of its group writes, and those that write to one tensor write to places apart.
+    None reads what another of its group writes. Those that write to one tensor write to places apart, as all stages do.
     """
     groups: list[tuple[FusedStage, ...]] = []
     for fused_stage in fused_stages:
-        if groups and all(_is_independent(fused_stage, other) for other in groups[-1]):
+        read_names = {load.tensor for load in (*fused_stage.reads, *loads(*fused_stage.index))}
+        if groups and read_names.isdisjoint(part.output for part in groups[-1]):
             groups[-1] = (*groups[-1], fused_stage)
         else:
             groups.append((fused_stage,))
     return groups
-
-
-def _is_independent(later: FusedStage, earlier: FusedStage) -> bool:
-    if any(load.tensor == earlier.output for load in later.reads):
-        return False
-    return later.output != earlier.output or _are_apart(later, earlier)
-
-
-def _are_apart(first: FusedStage, second: FusedStage) -> bool:
-    """Whether two write to places that differ, in one dimension at least, for all elements of both."""
-    for at, other in zip(first.index, second.index, strict=True):
-        form, other_form = linear(at), linear(other)
-        if form is None or other_form is None:
-            continue
-        low, high = form.bounds(first.stage.extents)
-        other_low, other_high = other_form.bounds(second.stage.extents)
-        if high < other_low or other_high < low:
-            return True
-    return False

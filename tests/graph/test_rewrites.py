@@ -218,6 +218,9 @@ GROUPS = [
     ("y = Add(own, s)", True),
     ("y = Add(wide, s)", True),
     ("y = Softmax<axis = 2>(s)", True),
+    ("t = Where(mask, s, half) y = Mul(t, half)", True),
+    ("t = Where(mask, half, s) u = Max(t, half) v = Min(u, keys) w = Div(v, half) z = Sub(w, wide) y = Tanh(z)", True),
+    ("c = Cast<to = 11>(s) d = Softmax<axis = 2>(c) y = Cast<to = 1>(d)", True),
     ("y = Softmax<axis = 1>(s)", False),
     ("t = Mul(s, half) u = Add(t, wide) y = Softmax<axis = -1>(u)", True),
     ("y = Add(s, several)", False),  # the result has a dimension more
@@ -229,7 +232,7 @@ GROUPS = [
 def test_scores_stay_in_groups(nodes: str, moves: bool, rewritten: Callable[..., Graph]):
     body = f"""
         g (float[2,3,5,7] q, float[2,1,7,4] k, float[4] keys, float[5,4] matrix, float[6,1,1] own, float[1,5,4] wide,
-           float[2,6,5,4] several, float[2,3,5,4] x) => (float y)
+           float[2,6,5,4] several, float[2,3,5,4] x, bool[1,5,4] mask) => (float y)
         <int64[3] six = {{6, 5, 4}}, float half = {{0.5}}> {{ m = MatMul(q, k) s = Reshape(m, six) {nodes} }}
     """
     graph = rewritten(body, grouped_scores, dead_code)
@@ -238,6 +241,32 @@ def test_scores_stay_in_groups(nodes: str, moves: bool, rewritten: Callable[...,
         node for node in graph.nodes if node.op == "Reshape" and graph.types[node.outputs[0]].shape == (6, 5, 4)
     ]
     assert len(reshaped) == 1
+
+
+def test_scores_of_other_groups_stay(rewritten: Callable[..., Graph]):
+    body = """
+        g (float[2,3,5,7] q, float[2,1,7,4] k, float[3,2,5,7] p, float[3,1,7,4] l) => (float[6,5,4] y)
+        <int64[3] six = {6, 5, 4}>
+        { m = MatMul(q, k) s = Reshape(m, six) n = MatMul(p, l) t = Reshape(n, six) y = Add(s, t) }
+    """
+    assert ops(rewritten(body, grouped_scores))[-1] == "Add"
+
+
+WRITTEN_OUT = {
+    "Softmax": "m = ReduceMax<keepdims = 1>(s, last) d = Sub(s, m) e = Exp(d) t = ReduceSum<keepdims = 1>(e, last)"
+    " y = Div(e, t)",
+    "Gelu": "d = Div(s, root) e = Erf(d) f = Add(e, one) g = Mul(s, f) y = Mul(g, half)",
+}
+
+
+@pytest.mark.parametrize("op", WRITTEN_OUT)
+def test_what_is_made_of_products_is_recognised_first(op: str):
+    text = f"""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[2,6,5,7] q, float[2,6,7,4] k) => (float[12,5,4] y)
+        <int64[3] shape = {{12, 5, 4}}, int64[1] last = {{2}}, float root = {{1.4142135}}, float one = {{1.0}},
+         float half = {{0.5}}> {{ p = MatMul(q, k) s = Reshape(p, shape) {WRITTEN_OUT[op]} }}"""
+    graph = rewrite(load(parser.parse_model(text).SerializeToString()))
+    assert op in ops(graph)
 
 
 def test_gemm(rewritten: Callable[..., Graph]):

@@ -8,13 +8,11 @@ import pytest
 
 from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import build
-from tunewright.codegen.expr.expr import Var, const
 from tunewright.codegen.ir.ir import Block
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
-from tunewright.graph.task import Axis, Stage
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.patterns.fused_stage import FusedStage, fuse_stages, independent_groups
+from tunewright.search_space.patterns.fused_stage import fuse_stages, independent_groups
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
 from tunewright.tuner.models.model import open_for
 
@@ -22,11 +20,6 @@ from .oracle import GPU, interpret
 from .test_sketches import agree, tasks_of
 
 pytestmark = pytest.mark.slow
-
-
-def first_choices(text):
-    """The sketches of the defaults of a model's tasks."""
-    return [default_schedule(task, GPU).sketch for task in tasks_of(text, {})]
 
 
 def launches(task):
@@ -129,7 +122,10 @@ def model_of(inputs, nodes, **weights):
     )
     rng = np.random.default_rng(0)
     arrays = {name: rng.standard_normal(shape).astype(np.float16) / 16 for name, shape in weights.items()}
-    arrays |= {name: np.array(shape) for name, shape in SHAPES.items()} | {"scale": np.float16(0.125)}
+    arrays |= {name: np.array(shape) for name, shape in SHAPES.items()} | {
+        "scale": np.float16(0.125),
+        "low": np.float16(-1e4),
+    }
     model.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items())
     return model.SerializeToString()
 
@@ -138,7 +134,7 @@ ATTENTION = """
     {heads}
     qt = Transpose<perm=[1, 0, 2]>(qh) kt = Transpose<perm=[1, 0, 2]>(kh) vt = Transpose<perm=[1, 0, 2]>(vh)
     {copies}
-    s = MatMul(qt, kr) t = Mul(s, scale) b = Add(t, mask) a = Softmax(b) o = MatMul(a, vc)
+    s = MatMul(qt, kr) t = Mul(s, scale) {masked} a = Softmax(b) o = MatMul(a, vc)
     z = Transpose<perm=[1, 0, 2]>(o) y = Reshape(z, flat)
 """
 
@@ -162,7 +158,17 @@ COPIES = """
 """As exporters write it where three heads of queries share the keys and values of one."""
 
 
-@pytest.mark.parametrize("mask", ["[70, 70]", "[1, 70, 70]", "[6, 1, 70]"])
+MASKS = {
+    "added": ("float16[70, 70] mask", "b = Add(t, mask)"),
+    "of heads": ("float16[6, 1, 70] mask", "b = Add(mask, t)"),
+    "chosen": ("bool[1, 70, 70] mask", "b = Where(mask, t, low)"),
+    "left out": ("bool[70] mask", "b = Where(mask, low, t)"),
+    "in float32": ("float[1, 70, 70] mask", "f = Cast<to=1>(t) g = Add(f, mask) h = Softmax(g) a = Cast<to=10>(h)"),
+}
+"""By name: the mask, and how scores become what the softmax is of, or the softmax."""
+
+
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
     ("heads", "copies", "weights"),
     [
@@ -172,8 +178,10 @@ COPIES = """
     ids=["one projection", "groups"],
 )
 def test_attention_of_many_queries_is_one_launch(heads, copies, weights, mask):
-    nodes = ATTENTION.format(heads=heads, copies=copies)
-    model = open_for(GPU, model_of(f"float16[70, 128] x, float16{mask} mask", nodes, **weights))
+    inputs, masked = MASKS[mask]
+    nodes = ATTENTION.format(heads=heads, copies=copies, masked=masked)
+    nodes = nodes.replace(" a = Softmax(b)", "") if "Softmax" in masked else nodes
+    model = open_for(GPU, model_of(f"float16[70, 128] x, {inputs}", nodes, **weights))
     assert not model.chains
     [task] = [task for task, _ in model.tasks.values() if "Softmax" in task.op]
     assert [space.sketch for space in spaces(task, GPU)][:2] == ["specialized_attention", "attention_tiles"]
@@ -197,12 +205,19 @@ def test_attention_of_few_queries_is_measured():
     assert [space.sketch for space in spaces(segment.call.task, GPU)][:1] == ["specialized_attention"]
 
 
-def test_wide_attention_is_three_launches():
-    """No kernel computes attention of float32 in one launch: nothing is offered, and nothing is searched in vain."""
+@pytest.mark.parametrize(
+    ("kind", "queries", "keys", "depth"),
+    [("float", 512, 512, 64), ("float16", 512, 512, 136), ("float16", 32, 70, 65), ("float16", 32, 70, 127)],
+)
+def test_other_attention_is_several_calls(kind, queries, keys, depth):
+    """No kernel computes it in one launch: nothing is offered, and nothing is searched in vain."""
     nodes = "r = Transpose<perm=[0, 2, 1]>(k) s = MatMul(q, r) a = Softmax(s) y = MatMul(a, v)"
-    text = f"g (float[6, 512, 64] q, float[6, 512, 64] k, float[6, 512, 64] v) => (float y) {{ {nodes} }}"
+    inputs = ", ".join(f"{kind}[4, {queries if name == 'q' else keys}, {depth}] {name}" for name in "qkv")
+    text = f"g ({inputs}) => ({kind} y) {{ {nodes} }}"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}')
-    assert not open_for(GPU, model.SerializeToString()).chains
+    opened = open_for(GPU, model.SerializeToString())
+    assert not opened.chains
+    assert not any("MatMul" in task.op and "Softmax" in task.op for task, _ in opened.tasks.values())
 
 
 LONG = 131_101
@@ -217,8 +232,22 @@ LONG = 131_101
         "float16: x[2, 131072] s[131072] z[131072] | y = LayerNormalization(x, s, z) | y ; s z",
         f"float16: x[2, {LONG}] | t = ArgMax<axis=1>(x) f = Cast<to=10>(t) y = Mul(f, f) | y",
         f"x[1, {LONG}] | y = LogSoftmax(x) | y",
+        "x[1, 65536] s[65536] z[65536] | y = LayerNormalization(x, s, z) | y ; s z",
+        "float16: x[1, 98304] | y = Softmax(x) | y",
+        "float16: x[1, 65536] | t = ArgMax<axis=1>(x) f = Cast<to=10>(t) y = Mul(f, f) | y",
+        "double: x[1, 20000] | y = LogSoftmax(x) | y",
     ],
-    ids=["softmax", "softmax of a row", "layer norm", "index of the largest", "log softmax"],
+    ids=[
+        "softmax",
+        "softmax of a row",
+        "layer norm",
+        "index of the largest",
+        "log softmax",
+        "long layer norm",
+        "long softmax",
+        "even index of the largest",
+        "float64",
+    ],
 )
 def test_rows_longer_than_registers_are_one_launch(text):
     [task] = tasks_of(text, {})
@@ -272,10 +301,3 @@ def test_parts_of_a_tensor_are_one_launch(text, sizes):
 def test_what_reads_a_result_waits_for_it():
     [task] = tasks_of("x[40, 7] | y = Softmax(x) | y", {})
     assert [len(group) for group in independent_groups(fuse_stages(task))] == [1, 1, 1, 1]
-
-
-def test_parts_that_meet_wait_for_each_other():
-    stages = [
-        FusedStage.of(Stage("y", (Axis("i", 8),), const(1.0), index=(Var("i") + begin,))) for begin in (0, 8, 15, 23)
-    ]
-    assert [len(group) for group in independent_groups(stages)] == [2, 2]

@@ -27,12 +27,15 @@ from tunewright.graph.numerics import PROCESSOR, Numerics, Precision
 from tunewright.graph.onnx_import import faults_named, load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
-from tunewright.search_space.cuda.attention_tiles import LEAST_ROWS, query_rows
+from tunewright.search_space.sketches import attention_rows
 
 from .assembly import Assembly, CallRange, TaskChain
 
 SegmentPlace = tuple[int, int, int]
 """The place of a segment: the number of its chain, of its first call there, and of the call behind its last."""
+
+MANY_QUERIES = 16
+"""Queries of a head from which on attention on a GPU is one launch, whatever anybody measures."""
 
 MOST_OCCURRENCES = 1_000_000
 """A task counts as occurring this often at most: loops in loops run far more often than anything is tuned for."""
@@ -131,19 +134,22 @@ class Model:
         steps = (replacements.get(s.outputs, s) if isinstance(s, TaskCall) else s for s in self.steps)
         return replace(self, steps=tuple(step for step in steps if step is not None), chains=(), places=places)
 
-    def settle_attention(self) -> Model:
-        """The model for a GPU: attention is one launch, which of few queries alone is left to measurements.
+    def settle_attention(self, target: Target) -> Model:
+        """The model for a GPU: attention is one launch where its kernels apply. Few queries are left to measurements.
 
         Segments that are no such launch are dropped.
         """
-        offered = [[s for s in chain.segments if query_rows(s.call.task)] for chain in self.chains]
+        offered = [
+            [(segment, rows) for segment in chain.segments if (rows := attention_rows(segment.call.task, target))]
+            for chain in self.chains
+        ]
         settled = {
-            number: segments[0]
+            number: segments[0][0]  # one is all that a chain has, unless softmaxes follow each other
             for number, segments in enumerate(offered)
-            if segments and query_rows(segments[0].call.task) >= LEAST_ROWS
+            if segments and segments[0][1] >= MANY_QUERIES
         }
         open_chains = tuple(
-            replace(chain, segments=tuple(segments))
+            replace(chain, segments=tuple(segment for segment, _ in segments))
             for number, (chain, segments) in enumerate(zip(self.chains, offered, strict=True))
             if segments and number not in settled
         )
@@ -193,7 +199,7 @@ def open_for(
     is_gpu = target.kind == CUDA
     numerics = Numerics(widen=not is_gpu, dots=target.has_dots, bf16=target.has_bf16, precision=precision)
     model = open_model(source, dims, numerics, multiprocessors=target.threads if is_gpu else 0, overrides=overrides)
-    return model.settle_attention() if is_gpu else model
+    return model.settle_attention(target) if is_gpu else model
 
 
 def open_model(

@@ -244,8 +244,9 @@ def cached_loads(plan: RowPlan) -> list[Load]:
 
 
 def column_registers(plan: RowPlan) -> int:
-    """A thread's registers for each of its columns: cached inputs, and values between steps."""
-    return len(cached_loads(plan)) + sum(step.is_map and step.fused_stage.output in plan.local for step in plan.steps)
+    """A thread's registers, of four bytes, for each of its columns: cached inputs, and values between steps."""
+    values = [step.fused_stage.epilogue for step in plan.steps if step.is_map and step.fused_stage.output in plan.local]
+    return sum(-(-value.dtype.size_bytes // 4) for value in (*cached_loads(plan), *values))
 
 
 def recompute_maps(plan: RowPlan) -> RowPlan:
