@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from ..evaluation.onnx_form import IN_ELEMENTS
 from .call import ContribCall, Unsupported, standard_op
 
 
@@ -25,13 +27,12 @@ def _deform_conv(call: ContribCall) -> str:
         raise Unsupported("offsets or groups of another number")
     grid = call.emit("Add", _by_tap(call, offsets, batch * offset_groups, taps, 2), _corners(call, kernel, places))
     grid = call.emit("Transpose", grid, perm=[0, 1, 3, 4, 2])  # [N * groups, taps, rows, columns, (y, x)]
-    scale = call.constant([2 / extent for extent in extents], call.kind(x).dtype)
-    shift = call.constant([1 / extent - 1 for extent in extents], call.kind(x).dtype)
-    grid = call.emit("Add", call.emit("Mul", grid, scale), shift)
     grid = call.emit("Gather", grid, call.constant([1, 0], "int64"), axis=-1)
     grid = call.reshape(grid, batch * offset_groups, taps * places[0], places[1], 2)
     images = call.reshape(x, batch * offset_groups, channels // offset_groups, *extents)
-    samples = call.emit("GridSample", images, grid, mode="linear", padding_mode="zeros")
+    kind = replace(call.kind(x), shape=(*call.shape(images)[:2], taps * places[0], places[1]))
+    attrs = {"mode": "linear", "padding_mode": "zeros", IN_ELEMENTS: True}
+    samples = call.emit_own("GridSample", [images, grid], kind, **attrs)
     if mask := call.operand("mask"):
         factors = _by_tap(call, mask, batch * offset_groups, taps, 1)
         factors = call.reshape(factors, batch * offset_groups, 1, taps * places[0], places[1])

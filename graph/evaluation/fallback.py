@@ -27,9 +27,10 @@ from .corrections import correct_op, override_op
 from .coupling import COUPLE, couple_pairs
 from .elements import ELEMENTS, SaturatingQuantize
 from .folds import FOLDS, BatchNormInference
-from .images import IMAGES, RoiAlignBefore16
+from .images import IMAGES, RoiAlignBefore16, sample_images
 from .onnx_form import (
     CAPTURES,
+    IN_ELEMENTS,
     dtype_name,
     element_type,
     input_to_first,
@@ -203,6 +204,10 @@ def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any, chil
     return np.asarray(fold.reduce(values[group, tree, ends], axis=2).reshape(len(x), groups * targets), x.dtype)
 
 
+def _grid_sample(node: Node, x: Any, grid: Any) -> Array | None:
+    return sample_images(node.attrs, x, grid) if node.attrs.get(IN_ELEMENTS) else None
+
+
 _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
     "BlockMatMul": _block_matmul,
     "BlockQuantize": _block_quantize,
@@ -210,6 +215,7 @@ _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
     "ConvNarrow": _conv_narrow,
     COUPLE: couple_pairs,
     CUT: cut_to_size,
+    "GridSample": _grid_sample,
     "MatMulNarrow": _matmul_narrow,
     "Reshape": _reshape,
     "RoundBlocks": _round_blocks,

@@ -8,7 +8,10 @@ import onnx
 from onnx import ModelProto, TypeProto, helper, numpy_helper
 
 from ..ir import Node, TensorType
-from .onnx_form import CAPTURES, FUNCTIONS, NORMAL_VERSION, element_type, onnx_node, type_proto
+from .onnx_form import CAPTURES, FUNCTIONS, IN_ELEMENTS, NORMAL_VERSION, element_type, onnx_node, type_proto
+
+OF_OURS = frozenset({"channels_last", IN_ELEMENTS})
+"""Attributes that change what an op of ONNX computes."""
 
 
 def common_versions(nodes: Sequence[Node]) -> dict[str, int] | None:
@@ -23,7 +26,7 @@ def common_versions(nodes: Sequence[Node]) -> dict[str, int] | None:
     closed = [node for node in nodes if CAPTURES in node.attrs]
     if len(closed) > 1 or any(node.version != versions[""] or FUNCTIONS in node.attrs for node in closed):
         return None
-    is_plain = all("channels_last" not in node.attrs and _since(node, node.version) for node in nodes)
+    is_plain = all(node.attrs.keys().isdisjoint(OF_OURS) and _since(node, node.version) for node in nodes)
     same = all(_since(node, node.version) == _since(node, versions[node.domain]) for node in nodes)
     return versions if is_plain and same else None
 

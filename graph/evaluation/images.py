@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..ir import Array
 from .corrections import Correction, OnnxCall, widen
+from .onnx_form import IN_ELEMENTS
 
 Floats = NDArray[np.floating[Any]]
 
@@ -239,8 +240,14 @@ _INTERPOLATIONS: Mapping[str, tuple[Sequence[int], Callable[[Any], Any]]] = {
 
 
 def _grid_sample(call: OnnxCall, x: Any, grid: Any) -> Array:
-    """Interpolated values of `x [N, C, *extents]` at the places of `grid [N, *places, rank]`, the last axis first."""
-    attrs = call.attrs
+    return sample_images(call.attrs, x, grid)
+
+
+def sample_images(attrs: Mapping[str, Any], x: Any, grid: Any) -> Array:
+    """Interpolated values of `x [N, C, *extents]` at the places of `grid [N, *places, rank]`, the last axis first.
+
+    `attrs` are GridSample's, IN_ELEMENTS among them.
+    """
     mode, border = attrs.get("mode", "linear"), attrs.get("padding_mode", "zeros")
     mode = _MODES.get(mode, mode)
     aligned = bool(attrs.get("align_corners", 0))
@@ -248,7 +255,8 @@ def _grid_sample(call: OnnxCall, x: Any, grid: Any) -> Array:
     taps = []
     for axis, extent in enumerate(x.shape[2:]):
         at = widen(grid[..., -1 - axis])
-        at = (at + 1) / 2 * (extent - 1) if aligned else ((at + 1) * extent - 1) / 2
+        if not attrs.get(IN_ELEMENTS):
+            at = (at + 1) / 2 * (extent - 1) if aligned else ((at + 1) * extent - 1) / 2
         at = np.rint(at) if mode == "nearest" else at
         taps.append(_taps(_bound_places(at, extent, border, aligned), extent, mode, border, aligned))
     result = np.zeros((*grid.shape[:-1], x.shape[1]), wide.dtype)

@@ -81,7 +81,10 @@ CAPTURES = "captures"
 FUNCTIONS = "functions"
 """Attribute of a control-flow node: functions that its bodies call, as those of a serialised ONNX model."""
 
-NOT_IN_ONNX = frozenset({"channels_last", CAPTURES, FUNCTIONS})
+IN_ELEMENTS = "in_elements"
+"""Attribute of GridSample: its grid has places among the elements, from 0 on, instead of such from -1 to 1."""
+
+NOT_IN_ONNX = frozenset({"channels_last", CAPTURES, FUNCTIONS, IN_ELEMENTS})
 """Attributes of the normal form that have no place in the ONNX node; `infer`, `fallback` and the caller see to them."""
 
 

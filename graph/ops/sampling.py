@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tunewright.codegen.expr.dtype import FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
+from ..evaluation.onnx_form import IN_ELEMENTS
 from ..task import Index, Tensor, load
 from .definition import ActivationLayout, Definition, OpDef, quotient, where_all
 
@@ -62,15 +63,16 @@ _WEIGHTS = {"nearest": _nearest, "linear": _linear, "bilinear": _linear, "cubic"
 class _Axis:
     """An axis of the image, and how it goes on beyond its ends."""
 
-    def __init__(self, extent: int, padding: str, is_aligned: bool) -> None:
+    def __init__(self, d: Definition, extent: int) -> None:
         self._extent = extent
-        self._padding = padding
-        self._is_aligned = is_aligned
+        self._padding = str(d.attr("padding_mode", "zeros"))
+        self._is_aligned = bool(d.attr("align_corners", 0))
+        self._is_in_elements = bool(d.attr(IN_ELEMENTS, 0))
 
     def place(self, at: Expr) -> Expr:
-        """Where among the elements a place from -1 to 1 is. NaN is far outside."""
+        """Where among the elements a place of the grid is, mostly from -1 to 1. NaN is far outside."""
         whole = (at + 1.0) * float(self._extent - 1 if self._is_aligned else self._extent)
-        place = (whole if self._is_aligned else whole - 1.0) * 0.5
+        place = at if self._is_in_elements else (whole if self._is_aligned else whole - 1.0) * 0.5
         place = op("select", op("eq", place, place), place, const(-_FAR))
         return op("min", op("max", place, -_FAR), _FAR)
 
@@ -110,7 +112,7 @@ def grid_sample(d: Definition) -> None:
     mode, padding = str(d.attr("mode", "linear")), str(d.attr("padding_mode", "zeros"))
     layout = ActivationLayout.of(d, x.shape)
     _, extents, _ = layout.parts(x.shape)
-    axes = [_Axis(extent, padding, bool(d.attr("align_corners", 0))) for extent in extents]
+    axes = [_Axis(d, extent) for extent in extents]
     rank, count = len(axes), len(_WEIGHTS[mode](const(0.0)))
 
     def tap(k: int, number: int, i: Index) -> Tap:

@@ -73,6 +73,18 @@ def test_deform_conv(groups: int, offset_groups: int, attrs: dict[str, Any], par
     np.testing.assert_allclose(ours, evaluated, rtol=1e-4, atol=2e-5)
 
 
+def test_what_lies_beside_a_sample_is_not_in_it() -> None:
+    """Offsets of whole elements: samples are elements, whatever their neighbours are."""
+    x = RNG.integers(-4, 5, (1, 2, 9, 7)).astype(np.float32)
+    x[0, :, 5, 3] = 1e30
+    offsets = np.zeros((1, 8, 8, 6), np.float32)
+    ours, peer, evaluated = results(
+        "DeformConv", {"x": x, "w": np.ones((1, 2, 2, 2), np.float32), "offsets": offsets}, 19, kernel_shape=[2, 2]
+    )
+    np.testing.assert_array_equal(ours, peer)
+    np.testing.assert_array_equal(ours, evaluated)
+
+
 def test_max_unpool_puts_elements_back() -> None:
     x = f32(2, 3, 4, 5)
     indices = np.arange(2 * 3 * 4 * 5).reshape(x.shape) * 4 + RNG.integers(0, 4, x.shape)
