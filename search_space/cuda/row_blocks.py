@@ -39,6 +39,9 @@ MOST_ROUNDS = 32
 WARPS = (1, 2, 4, 8, 16, 32)
 VECTORS = (1, 2, 4)
 
+RECOMPUTED = "1: what steps hand on is computed again by each pass, as rows are too long for registers"
+"""What the knob says that long rows have."""
+
 FEW_ROUNDS = 4
 """Rounds of a row from which on more warps are given to it by default."""
 
@@ -47,25 +50,29 @@ DEFAULT_THREADS = 128
 
 
 class PlacedRows(NamedTuple):
-    """A plan, and whether rows stay in registers from the first pass to the last."""
+    """A plan, and whether rows stay in registers from the first pass to the last.
+
+    Of long rows what one step hands on to another is computed again by each pass (`is_recomputed`).
+    """
 
     plan: RowPlan
-    is_held: bool
+    is_held: bool = True
+    is_recomputed: bool = False
 
     @staticmethod
     def of(plan: RowPlan) -> PlacedRows:
         """Held if the rows go into the registers of some number of warps; else values between steps are recomputed."""
         if _can_be_held(plan):
-            return PlacedRows(plan, True)
+            return PlacedRows(plan)
         short = recompute_maps(plan)
-        return PlacedRows(short, _can_be_held(short))
+        return PlacedRows(short, _can_be_held(short), is_recomputed=True)
 
 
 class RowBlocksSketch(PatternSketch[PlacedRows]):
     """Rows by some warps each: in their registers, else read again by each pass."""
 
     name = "row_blocks"
-    version = 2
+    version = 1
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> PlacedRows | None:
@@ -82,6 +89,7 @@ class RowBlocksSketch(PatternSketch[PlacedRows]):
             Knob("warps", WARPS),
             Knob("lines", (1, 2, 4, 8, 16, 32)),
             Knob("vector", VECTORS),
+            *((Knob("recomputed", (1,), RECOMPUTED),) if rows.is_recomputed else ()),
         )
         return self.space_of(
             knobs,
@@ -171,7 +179,8 @@ def _preferred(rows: PlacedRows) -> Mapping[str, int]:
     least = plan.columns / (WARP * vector * FEW_ROUNDS)
     warps = next((n for n in fitting if n >= least), fitting[-1])
     lines = max(1, min(DEFAULT_THREADS // (warps * WARP), plan.row_count))
-    return {"warps": warps, "lines": 1 << (lines.bit_length() - 1), "vector": vector}
+    numbers = {"warps": warps, "lines": 1 << (lines.bit_length() - 1), "vector": vector}
+    return numbers | ({"recomputed": 1} if rows.is_recomputed else {})
 
 
 def _tiling(plan: RowPlan, columns: Columns) -> Tiling:
