@@ -361,6 +361,8 @@ class _Run:
             return np.abs(as_float64(arrays[0]))
         if node.op == "LayerNormalization":
             return _rounded_mean(node, arrays)
+        if node.op in RESIZES and node.attrs.get("mode") == "cubic":
+            return largest(arrays[:1])  # weights of both signs: terms of a sum may cancel
         return np.nansum(np.abs(as_float64(arrays[0]))) if node.op in TURNING else 0.0
 
     def _coarse_scale(self, node: Node, arrays: Sequence[Any]) -> float:

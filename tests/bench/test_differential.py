@@ -181,6 +181,19 @@ def test_what_cancels_has_the_room_of_its_operands():
     assert not bound.allows(np.array([[1.0]]))
 
 
+def test_terms_of_a_cubic_interpolation_may_cancel():
+    """Weights have both signs: next to 0 the error is that of the terms."""
+    x = np.array([[[[0.0, 0.0, 36.0, 1.0, 1.0, 0.0]]]], np.float32)
+    scales = {"s": np.array([1, 1, 1, 2], np.float32)}
+    bound = bound_of(case_of([node("Resize", ["x", "", "s"], ["y"], mode="cubic")], {"x": x}, scales))
+    smallest = np.abs(bound.centre).argmin()
+    error = np.zeros_like(bound.centre)
+    error.flat[smallest] = 4e-6
+    assert bound.allows(bound.centre + error).all()
+    error.flat[smallest] = 1e-3
+    assert not bound.allows(bound.centre + error).all()
+
+
 @pytest.mark.parametrize("op", ["Celu", "Elu", "Selu"])
 def test_what_a_formula_subtracts_may_be_large(op: str):
     """`alpha * exp(x) - alpha` in single precision is off by as much as alpha is."""
