@@ -189,9 +189,9 @@ def test_terms_of_a_cubic_interpolation_may_cancel():
     smallest = np.abs(bound.centre).argmin()
     error = np.zeros_like(bound.centre)
     error.flat[smallest] = 4e-6
-    assert bound.allows(bound.centre + error).all()
+    assert bound.allows(np.add(bound.centre, error)).all()
     error.flat[smallest] = 1e-3
-    assert not bound.allows(bound.centre + error).all()
+    assert not bound.allows(np.add(bound.centre, error)).all()
 
 
 @pytest.mark.parametrize("op", ["Celu", "Elu", "Selu"])
