@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunewright.bench.entries import Entry
+from tunewright.bench.rivals.gpu_tuners import TUNERS
 from tunewright.bench.rivals.process import RequestTimeout, ServedProcess, ServedProcessError
 from tunewright.codegen.target import Target
 from tunewright.workers.local import LocalPool
@@ -25,10 +26,7 @@ PRODUCTS: Mapping[str, tuple[int, int, int]] = {
 }
 """Rows, depth and columns by name."""
 
-TUNERS = ("triton", "inductor", "helion quick", "helion full")
-"""Those of `rivals/gpu_tuners.py`."""
-
-PACKAGES = ("torch", "triton", "helion")
+PACKAGES = sorted({package for _, packages in TUNERS.values() for package in packages})
 
 PROGRAM = [sys.executable, "-P", "-m", "tunewright.bench.rivals.gpu_tuners"]
 

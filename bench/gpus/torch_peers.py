@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from tunewright.bench.rivals.gpu_tuners import INDUCTOR_OPTIONS
 from tunewright.bench.turns import Sample
 from tunewright.codegen.cuda.driver import Driver
 from tunewright.tuner.errors import Refused
@@ -31,8 +32,8 @@ ROUNDS = 15
 """Samples of each program."""
 
 COMPILE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "inductor": {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,TRITON"},
-    "triton": {"max_autotune": True, "max_autotune_gemm_backends": "TRITON"},
+    "inductor": INDUCTOR_OPTIONS,
+    "triton": {**INDUCTOR_OPTIONS, "max_autotune_gemm_backends": "TRITON"},
 }
 """Options of torch.compile, by the name of the peer."""
 

@@ -9,7 +9,7 @@ and, for its own, Helion.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -17,6 +17,10 @@ from tunewright.bench.rivals.serving import Call, Tell, serve
 
 Candidates = tuple[int, float | None]
 """The number of candidates that were timed, and the seconds of the fastest one as its tuner timed it."""
+
+
+INDUCTOR_OPTIONS: Mapping[str, Any] = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,TRITON"}
+"""Options of torch.compile with which it tunes products."""
 
 
 class Product(NamedTuple):
@@ -55,8 +59,7 @@ def tune_by_inductor(operands: Product, limit_s: float) -> Callable[[], Candidat
 
     times_ms: list[float] = []
     select_algorithm.add_feedback_saver(lambda timings, *_: times_ms.extend(timings.values()))
-    options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,TRITON"}
-    compiled = torch.compile(torch.matmul, dynamic=False, options=options)
+    compiled = torch.compile(torch.matmul, dynamic=False, options=dict(INDUCTOR_OPTIONS))
 
     def tune() -> Candidates:
         compiled(*operands)

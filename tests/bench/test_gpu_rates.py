@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tunewright.bench.gpus import rates
+from tunewright.bench.rivals.gpu_tuners import TUNERS
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 
@@ -50,14 +51,14 @@ def pool(monkeypatch):
 
 def test_candidates_a_second_of_each_tuner_in_fresh_caches(pool):
     entry = rates.measure_rates("gemm float16 1024x1024x1024", GPU, 20, [sys.executable, "-P", "-c", PROGRAM])
-    assert entry["candidates_a_second"].keys() == {"ours", *rates.TUNERS} - {"triton"}
+    assert entry["candidates_a_second"].keys() == {"ours", *TUNERS} - {"triton"}
     assert entry["candidates_a_second"]["inductor"] == 2.0
     assert entry["tuners"]["ours"]["candidates"] == 20
     assert entry["missing"] == {"triton": "ValueError: no such device"}
 
 
 def test_tuners_that_are_not_installed_are_missing(pool, monkeypatch):
-    monkeypatch.setattr(rates, "TUNERS", ("helion quick",))
+    monkeypatch.setattr(rates, "TUNERS", {"helion quick": None})
     entry = rates.measure_rates("gemm float16 1024x1024x1024", GPU, 20)
     assert entry["candidates_a_second"].keys() == {"ours"}
     assert "torch" in entry["missing"]["helion quick"]

@@ -19,7 +19,7 @@ from ..text import counted, dims_text, printable
 from .compilation import compiling_process
 from .image_store import Coverage
 from .maps import as_map, is_fed_map
-from .node_arg import OpenPort, OpenType, Port
+from .node_arg import OpenPort, OpenType
 from .origin import check_state
 from .ort_session import OrtSession, is_installed, ort_errors
 from .ports import Ports
@@ -141,22 +141,8 @@ class OpenModel(ReadyModel):
 
     # Runs
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """The outputs of that name. Raises InputError also where one dimension has two sizes."""
-        arrays = self._arrays(input_feed)
-        if output_names is None and len(input_feed) == len(arrays):
-            return self._results(arrays)
-        numbers = self._ports.numbers(input_feed, output_names)
-        results = self._results(arrays)
-        return [results[number] for number in numbers]
-
-    def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
-        """The inputs, as the model wants them."""
-        self.check_open()
-        return self._ports.arrays(input_feed)
-
-    def _results(self, arrays: Sequence[Any]) -> list[Any]:
-        """All outputs, for values of the inputs in order."""
+    def _results(self, arrays: list[Any]) -> list[Any]:
+        """All outputs, for values of the inputs in order. Raises InputError where one dimension has two sizes."""
         if self._bug is not None:
             raise self._bug.with_traceback(None)  # else it would hold on to the arrays of each run that raised it
         sizes, feeds = self._sizes(arrays), self._feeds(arrays)
@@ -351,14 +337,6 @@ class OpenModel(ReadyModel):
             self._process.close()
 
     # What is to be told
-
-    @property
-    def inputs(self) -> Sequence[Port]:
-        return self._ports.inputs
-
-    @property
-    def outputs(self) -> Sequence[Port]:
-        return self._ports.outputs
 
     @property
     def notes(self) -> tuple[str, ...]:

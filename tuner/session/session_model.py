@@ -11,6 +11,7 @@ from ..errors import Refused
 from .execution import CompiledModel
 from .image_store import Coverage
 from .node_arg import Port
+from .ports import Ports
 
 if TYPE_CHECKING:
     from tunewright.search_space.schedule import Schedule
@@ -91,9 +92,40 @@ class SessionModel(Protocol):
 class ReadyModel(SessionModel, Protocol):
     """What a session runs once it is ready."""
 
+    _ports: Ports
+
+    @property
+    def inputs(self) -> Sequence[Port]:
+        return self._ports.inputs
+
+    @property
+    def outputs(self) -> Sequence[Port]:
+        return self._ports.outputs
+
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None."""
+        arrays = self._arrays(input_feed)
+        if output_names is None and len(input_feed) == len(arrays):
+            return self._results(arrays)
+        overridden = self._run_overridden(output_names, input_feed)
+        if overridden is not None:
+            return overridden
+        numbers = self._ports.numbers(input_feed, output_names)
+        results = self._results(arrays)
+        return [results[number] for number in numbers]
+
+    def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
+        """The inputs, as the model wants them."""
+        self.check_open()
+        return self._ports.arrays(input_feed)
+
+    def _results(self, arrays: list[Any]) -> list[Any]:
+        """All outputs, for values of the inputs in order."""
         ...
+
+    def _run_overridden(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs with the weights that the feed has; None where it has none."""
+        return None
 
     def kernels_s(self, input_feed: Mapping[str, Any]) -> float:
         """Seconds of a run that its kernels take."""

@@ -19,7 +19,6 @@ from .execution import CompiledModel
 from .image import Image
 from .image_store import CacheEntry, Coverage
 from .maps import as_maps
-from .node_arg import Port
 from .notes import coverage_notes, thread_notes
 from .origin import Origin
 from .ports import Ports
@@ -109,21 +108,11 @@ class StaticModel(ReadyModel):
 
     # Runs
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        arrays = self._arrays(input_feed)
-        if output_names is None and len(input_feed) == len(arrays):
-            return self._results(arrays)
-        if self._overrides is not None and (weights := self._overrides.among(input_feed)):
-            with self._overrides.model(weights, input_feed) as model:
-                return model.run(output_names, input_feed)
-        numbers = self._ports.numbers(input_feed, output_names)
-        results = self._results(arrays)
-        return [results[number] for number in numbers]
-
-    def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
-        """The inputs, as the model wants them."""
-        self.check_open()
-        return self._ports.arrays(input_feed)
+    def _run_overridden(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any] | None:
+        if self._overrides is None or not (weights := self._overrides.among(input_feed)):
+            return None
+        with self._overrides.model(weights, input_feed) as model:
+            return model.run(output_names, input_feed)
 
     def _results(self, arrays: list[Any]) -> list[Any]:
         """All outputs, with dicts in the place of rows where the model makes dicts."""
@@ -164,14 +153,6 @@ class StaticModel(ReadyModel):
     def image(self) -> Image:
         """What runs, as plain data."""
         return self._kernels.image
-
-    @property
-    def inputs(self) -> Sequence[Port]:
-        return self._ports.inputs
-
-    @property
-    def outputs(self) -> Sequence[Port]:
-        return self._ports.outputs
 
     @property
     def weight_types(self) -> Mapping[str, TensorType]:
