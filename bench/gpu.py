@@ -155,9 +155,8 @@ class GpuBench:
 
     def settings(self, part: str) -> dict[str, Any]:
         """The settings that an entry depends on."""
-        folders = (
-            BUILDING if part == "builds" else (*SHAPING, "bench/gpus", *(("bench/rivals",) if part == "rates" else ()))
-        )
+        timing = (*SHAPING, "bench/gpus")
+        folders = {"builds": BUILDING, "rates": (*timing, "bench/rivals")}.get(part, timing)
         values: dict[str, Any] = {"machine": machine(), "nvrtc": nvrtc.version(), "code_sha256": code_sha256(folders)}
         if part == "builds":
             return values

@@ -76,14 +76,16 @@ def grouped_scores(edit: Edit, node: Node) -> Result:
     After: `t = Add(m, bias); y = Reshape(t) shape=(14, 5, 8)`.
     """
     rank = edit.rank(node.outputs[0])
-    sources = [source for name in node.inputs if (source := _grouped(edit, name)) is not None]
+    operands = [_grouped(edit, name) for name in node.inputs]
+    sources = [source for source in operands if source is not None]
     if not sources or (node.op == "Softmax" and node.attrs["axis"] != rank - 1):
         return None
     shape = edit.shape(sources[0]) or ()
     is_alike = all((edit.shape(source) or ())[-4:-2] == shape[-4:-2] for source in sources)
     if not is_alike or edit.shape(node.outputs[0]) != _by_heads(shape):
         return None
-    inputs = [_grouped(edit, name) or _broadcast_to_groups(edit, name, shape) for name in node.inputs]
+    pairs = zip(operands, node.inputs, strict=True)
+    inputs = [source or _broadcast_to_groups(edit, name, shape) for source, name in pairs]
     if node.op == "Cast":
         scores = edit.cast(inputs[0], edit.types[node.outputs[0]].dtype)
     else:

@@ -1,4 +1,4 @@
-"""Row blocks: softmax, normalisations and the like on a GPU, each row in the registers of some warps
+"""Row blocks: softmax, normalisations and the like on a GPU, each row by some warps, in their registers if it fits
 (`tiles.row_block`).
 
 Nothing but inputs and outputs is in the memory of the device.
