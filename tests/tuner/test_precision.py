@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -271,12 +270,11 @@ def test_a_job_tells_the_error_of_its_precision(wide: Path, command: Command, mo
     error = recounted_error(wide, BF16)
     assert error > 2**-12
     report = tuning.tune(wide, threads=1, trials=4, precision=BF16)
-    # Which schedules a job ends with goes by the clock, and another order of sums rounds other operands.
-    assert report.precision_errors == {"y": pytest.approx(error, rel=0.1)}
-    assert Report.from_json(report.to_json()) == report and report.precision == BF16
+    assert report.precision_errors == {"y": pytest.approx(error, rel=1e-3)}  # but for the order of sums
+    kept = Report.from_json(report.to_json())  # the same but for the last bits of times
+    assert report.precision == kept.precision == BF16 and kept.precision_errors == report.precision_errors
     said = command("tune", wide, *asked, "--precision", BF16).out
-    [percent] = re.findall(r"precision bf16 moves the output by (.+)% of its largest value on made-up inputs", said)
-    assert float(percent) == pytest.approx(100 * error, rel=0.1)
+    assert f"precision bf16 moves the output by {100 * error:.2g}% of its largest value on made-up inputs" in said
     told = command("tune", wide, *asked, "--json").data
     assert (told["precision"], told["precision_errors"]) == ("as given", {})
     assert "precision" not in command("tune", wide, *asked).out
