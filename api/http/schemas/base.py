@@ -19,8 +19,9 @@ DIGITS = f"[0-9a-f]{{{2 * DIGEST_BYTES}}}"
 OWNER = f"me|[A-Za-z0-9]{{{ID_LETTERS}}}"
 """Pattern of what jobs are asked for by their owner: the id of a key, or the one that asks."""
 
-NOT_BLANK = r"\S"
-"""Pattern of texts that say something."""
+NOT_BLANK = r"[^\s\x1c-\x1f\x85\ufeff]"
+"""Pattern of texts that say something. What Python and what ECMAScript, whose patterns JSON schemas have, take for
+space differs by the last three: here none of them says anything."""
 
 EXAMPLE_MODEL = "3f0a5b1f" * 8
 EXAMPLE_TARGET = "9b1c0d2e" * 8
