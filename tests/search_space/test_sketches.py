@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -316,9 +317,20 @@ EVEN = {"a": 256, "b": 64, "c": 256, "d": 4}
 """Sizes whose rows begin on multiples of 16 bytes, which some sketches need."""
 
 
+SMALL = {"a": 5, "b": 3, "c": 32, "d": 2}
+ODD = {"a": 7, "b": 5, "c": 17, "d": 3}
+
+
+@functools.cache
+def fused_once(text: str, sizes: tuple[tuple[str, int], ...]) -> list[Task]:
+    """The tasks that a line of MODELS comes down to, for all tests that ask."""
+    return tasks_of(text, dict(sizes))
+
+
 def case_for(one: Sketch, sizes: dict[str, int]) -> tuple[Task, Target]:
     """The first task of MODELS, in these sizes or else in even ones, that a sketch applies to, and its target."""
-    tasks = (task for own in (sizes, EVEN) for text in MODELS.values() for task in tasks_of(text, own))
+    both = tuple(sizes.items()), tuple(EVEN.items())
+    tasks = (task for own in both for text in MODELS.values() for task in fused_once(text, own))
     return next(
         (task, target) for task in tasks for target in (HOST, DOTS, MATRICES, GPU) if find_space(one, task, target)
     )
@@ -326,7 +338,7 @@ def case_for(one: Sketch, sizes: dict[str, int]) -> tuple[Task, Target]:
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda s: s.name)
 def test_a_schedule_outside_the_space_is_illegal(one: Sketch) -> None:
-    task, target = case_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
+    task, target = case_for(one, SMALL)
     default = one.space(task, target).default
     first = default.values[0][0]
     for values in (((first, 10**6), *default.values[1:]), default.values[:-1]):
@@ -336,7 +348,7 @@ def test_a_schedule_outside_the_space_is_illegal(one: Sketch) -> None:
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda one: one.name)
 def test_a_space_is_worked_out_once_for_equal_tasks(one: Sketch) -> None:
-    task, target = case_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
+    task, target = case_for(one, SMALL)
     assert one.space(Task.from_json(task.to_json()), target) is one.space(task, target)
 
 
@@ -349,7 +361,7 @@ def test_few_rows_meet_keys_along_vectors(rows: int, name: str) -> None:
 
 def test_lowering_is_pure() -> None:
     for one in SKETCHES:
-        task, target = case_for(one, {"a": 7, "b": 5, "c": 17, "d": 3})
+        task, target = case_for(one, ODD)
         for schedule in schedules(task, target, one.name, 3, 0):
             candidate = Candidate(task, target, schedule)
             assert str(lower(candidate)) == str(lower(candidate))
