@@ -31,6 +31,7 @@ def test_made_records(kind, request, tmp_path):
         assert {record.measurement.status for record in store.records(keys[0], TARGET.key)} == {"ok"}
 
 
+@pytest.mark.slow
 def test_load(serve, tmp_path):
     tasks = make_tasks(lookup.BATCH + 1)
     fill(f"sqlite:///{tmp_path}/made.db", tasks, TARGET, 2)

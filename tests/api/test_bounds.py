@@ -61,6 +61,7 @@ def numbers_in(schema, document, name="", outer=()):
             yield from numbers_in(part, document, name, outer)
 
 
+@pytest.mark.slow
 def test_every_number_of_a_request_has_bounds(one):
     document = one.app.openapi()
     numbers = 0

@@ -265,6 +265,7 @@ def stream(*events: tuple[int, str], end: bool = True, raw: bytes = b"") -> Repl
     return send
 
 
+@pytest.mark.slow
 def test_a_passing_fault_is_waited_for() -> None:
     answers = (
         problem(503, "busy", Retry_After="0"),
@@ -297,6 +298,7 @@ def test_a_fault_of_the_request_is_not_repeated() -> None:
         assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 def test_a_submission_is_repeated_under_one_name(tmp_path: Path) -> None:
     answers = (reply(201, {}), problem(503, "busy", Retry_After="0"), cut, reply(202, JOB))
     with Faulty(*answers) as server, Client(server.url, "k") as client:
@@ -313,6 +315,7 @@ def test_a_submission_is_repeated_under_one_name(tmp_path: Path) -> None:
         assert (asked["trials"], asked["dims"], asked["target"]) == (5, {"n": 2}, None)
 
 
+@pytest.mark.slow
 def test_an_event_stream_is_taken_up_where_it_broke() -> None:
     streams = (
         stream((1, "queued"), (2, "started")),

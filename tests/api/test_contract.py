@@ -62,6 +62,7 @@ def document(serve, kit):
         yield schema, {"Authorization": f"Bearer {one.token}"}
 
 
+@pytest.mark.slow
 def test_every_operation_answers_as_it_says(document):
     schema, headers = document
     for found in schema.get_all_operations():

@@ -165,6 +165,7 @@ def test_a_client_that_goes_away_is_forgotten(one, begin, kit):
     wait_for(lambda: streams.collect()[0].samples[0].value == 0)
 
 
+@pytest.mark.slow
 def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
     from tunewright.db.errors import Unreachable
 

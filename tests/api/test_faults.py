@@ -75,6 +75,7 @@ def check(answer):
 QUICK = settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 def test_definitions_of_tasks_and_targets(client):
     @QUICK
     @given(st.data())

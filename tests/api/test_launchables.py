@@ -56,6 +56,7 @@ def test_a_kernel_to_launch(shown_client, task):
     assert [argument["role"] for argument in data["arguments"]] == ["input", "output"]
 
 
+@pytest.mark.slow
 def test_the_client_waits_for_it(one, shown_client, shower, task, monkeypatch):
     """It asks again where the server is still at it."""
     monkeypatch.setattr("tunewright.api.http.descriptions.TEXT_PATIENCE_S", 0.01)

@@ -70,6 +70,7 @@ def test_all_values_of_a_key(triton):
     assert triton.values("k") == []
 
 
+@pytest.mark.slow
 def test_values_that_are_known_are_not_asked_for_again(triton, monkeypatch):
     monkeypatch.setattr(log, "ENTRIES_OF_A_PAGE", 4)
     triton.write([LogEntry("k", str(n).encode()) for n in range(12)])

@@ -213,6 +213,7 @@ def test_one_that_failed(one, look, kit):
     assert "compared with the reference" not in page.words
 
 
+@pytest.mark.slow
 def test_what_was_imported_may_be_long(one, look, kit):
     made = tried(one.store, kit.target(), 1)
     schedule = Schedule("x" * 5000, 1, tuple((f"knob{n}" * 50, n) for n in range(3000)))

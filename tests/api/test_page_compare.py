@@ -435,6 +435,7 @@ def test_names_come_as_text(one, client, name):
         assert shown in page.source and (name not in page.source or name == shown)
 
 
+@pytest.mark.slow
 def test_eight_jobs_of_three_hundred_tasks_fit_a_page(one, client):
     """And their names are as long as they may be."""
     tasks = [replace(make_task(n + 1), op="x" * 400) for n in range(300)]

@@ -259,6 +259,7 @@ def test_ranges_filter_marks_and_table(filled, look):
     assert (field["value"], field["placeholder"]) == ("2..4", "1..8")
 
 
+@pytest.mark.slow
 def test_the_table_is_sorted_by_any_column_page_by_page(filled, look, client):
     path = filled(40, by_tile, fails=4)
     for sort in ("time", "knob.block", "created", "gflops", "trial"):
@@ -323,6 +324,7 @@ def test_what_an_index_tells_is_counted_of_all(filled, look, small_sample):
     assert look(path, job=1)[1]["shown"] == 100
 
 
+@pytest.mark.slow
 def test_what_no_index_tells_is_said_to_be_of_the_sample(filled, look, small_sample):
     path = filled(100, by_tile)
     page, view = look(path, **{"knob.tile": "8"})

@@ -105,6 +105,7 @@ class TestWhileItRuns:
         assert {(part["before_ms"], part["after_ms"]) for part in (first, second)} == {(8.0, 2.0), (2.0, 2.0)}
         assert 'class="chart shares"' in client.get(f"/jobs/{search.id}").text
 
+    @pytest.mark.slow
     def test_what_was_spent_on_each_task_and_why(self, client, search):
         searched(search)
         small, large = (
@@ -450,6 +451,7 @@ class TestAtOnce:
         assert "~2.00x to 2.20x too noisy to tell; the medians make ~2.20x, timed on the whole model" in shown.words
         assert shown.of("span", **{"class": "state noisy"})
 
+    @pytest.mark.slow
     def test_which_task_is_worth_most_is_said_on_both_tabs(self, client, search):
         searched(search)
         for tab in ("overview", "tasks"):

@@ -154,6 +154,7 @@ def test_it_is_told_from_elsewhere(one, client, kit, search, monkeypatch):
     assert twin(client, done.job_id)["machine"]["busy_trials"] == done.trials
 
 
+@pytest.mark.slow
 def test_the_command_tells_it_in_a_line(one, client, search, tell, monkeypatch, capfd):
     monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
     monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)

@@ -220,6 +220,7 @@ def test_a_trial_is_held_against_the_default_as_it_was_confirmed(one, look, kit,
     assert ("confirmed default, best by a trial" in page.words) is not is_warm
 
 
+@pytest.mark.slow
 def test_a_default_keeps_the_time_by_which_it_lost_to_what_was_taken_back(one, look, kit):
     target, task = kit.target(), product()
     one.store.add_target(target)

@@ -324,6 +324,7 @@ def test_scopes_and_namespaces(one, kit):
     assert len(one.client().get("/v1/logs/triton:releases").json()) == 1
 
 
+@pytest.mark.slow
 def test_lookups_during_promotions_are_each_of_one_release(client):
     keys = [f"k{n}" for n in range(200)]
     for name in ("one", "two"):

@@ -367,6 +367,7 @@ class TestFiles:
         before = {path.name for path in job.folder.iterdir()}
         assert run(job)[0] == 0 and {path.name for path in job.folder.iterdir()} == before
 
+    @pytest.mark.slow
     def test_the_docs_have_every_key_of_its_json(self, job, run):
         section = DOCS.read_text().split("\n## report\n")[1].split("\n## ")[0]
         said = re.sub(r"\([^()]*\)", "", section.split("\nJSON: ")[1].split("\n\n")[0])

@@ -111,6 +111,7 @@ def test_a_service_starts_and_ends(process, tmp_path):
     assert again.end(signal.SIGINT)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_a_database_that_starts_with_it_is_waited_for(process, own_server):
     own_server.stop()
@@ -126,6 +127,7 @@ def test_a_database_that_starts_with_it_is_waited_for(process, own_server):
             assert time.monotonic() - started_s < PATIENCE_S / 2
 
 
+@pytest.mark.slow
 def test_it_drains_before_it_ends(process, tmp_path, kit):
     one = process(linger_s=5.0)
     with open_store(f"sqlite:///{tmp_path}/tuning.db") as store:
@@ -156,6 +158,7 @@ def test_it_drains_before_it_ends(process, tmp_path, kit):
     assert 4.9 < time.monotonic() - asked_s < 30
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(process, tmp_path):
     one = process(linger_s=600.0)
     with one.client() as client:
@@ -179,6 +182,7 @@ class Sink(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 def test_traces_are_sent_where_the_environment_says(process):
     found: list[tuple[str, bytes]] = []
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Sink", (Sink,), {"found": found})) as sink:

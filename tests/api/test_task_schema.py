@@ -30,6 +30,7 @@ MODELS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", list(MODELS.values()), ids=list(MODELS))
 def test_it_takes_the_tasks_of_models_which_have_their_own_names(build: Callable[[], bytes]) -> None:
     for task, _ in open_model(build()).tasks.values():

@@ -9,6 +9,7 @@ import pytest
 from tunewright.bench import mutation, uploads
 
 
+@pytest.mark.slow
 def test_damaged_models_are_answered() -> None:
     report = uploads.run(count=300, seed=11)
     assert not report.faults

@@ -112,6 +112,7 @@ def changed(arguments, path, value):
     return arguments
 
 
+@pytest.mark.slow
 def test_nothing_is_a_fault_of_the_service(service, values):
     client, pages = service.client(service.key(KeyScope.WORK)), service.client()
     order = [name for name in operations() if name != "jobs.finish"]  # the rest needs the lease

@@ -185,6 +185,7 @@ def found(case: FuzzCase) -> Finding | None:
     return judge(case, answer_case(case)).finding
 
 
+@pytest.mark.slow
 def test_a_wrong_zero_point_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     def quantise(edit: Edit, x: str) -> str:
         dequantised = right(edit, x)

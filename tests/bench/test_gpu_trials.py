@@ -76,6 +76,7 @@ def faulty(fault: str) -> Schedule:
     return Schedule(f"simulated.{fault}", 1, ())
 
 
+@pytest.mark.slow
 def test_every_trial_is_a_line_whatever_its_kernel_does(tmp_path, monkeypatch):
     good = choose_schedules(PRODUCT, TARGET, 4)
     bad = [faulty("wrong"), faulty("crash"), faulty("hang"), Schedule("refused", 1, ())]
@@ -184,6 +185,7 @@ def test_tasks_are_in_an_order_that_stays(monkeypatch):
     assert replace(next(iter(some.values()))).key in some
 
 
+@pytest.mark.slow
 def test_from_what_was_collected_to_a_model_and_its_card(tmp_path, monkeypatch, capsys):
     """Trials as if the estimate were right: the way is the one that trials of a device go."""
     rng, lines = np.random.default_rng(0), []

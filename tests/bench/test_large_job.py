@@ -27,6 +27,7 @@ def job(store: Store) -> LargeJob:
     return fill(store, detect(1), TRIALS, lambda _: None)
 
 
+@pytest.mark.slow
 def test_trials_are_of_the_job(store: Store, job: LargeJob) -> None:
     counts = store.trials.counts(job.id)
     assert counts.keys() == {task.key for task in job.tasks}
@@ -52,6 +53,7 @@ def test_events_are_all_there(store: Store, job: LargeJob) -> None:
     assert {EventKind.DEFAULT, EventKind.IMPROVED, EventKind.PROGRESS} <= {event.kind for event in events}
 
 
+@pytest.mark.slow
 def test_filling_again_changes_nothing(store: Store, job: LargeJob) -> None:
     before = store.counts()
     assert replace(fill(store, job.target, TRIALS, lambda _: None), tasks=job.tasks) == job

@@ -7,6 +7,7 @@ import pytest
 from tunewright.bench import opening
 
 
+@pytest.mark.slow
 def test_a_model_is_opened_cold_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "ROUNDS", 1)
     entry = opening.measure("support_vectors", 1)

@@ -27,6 +27,7 @@ def test_calls_count_for_the_file_of_a_function() -> None:
     assert passed.calls == {"tuner/arguments.py": {"whole_number": 2, "real_number": 1}}
 
 
+@pytest.mark.slow
 def test_an_open_passes_what_makes_kernels(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
 ) -> None:

@@ -22,6 +22,7 @@ def digests() -> dict[str, str]:
     return {name: hashlib.sha256(text().encode()).hexdigest() for name, text in texts}
 
 
+@pytest.mark.slow
 def test_texts_of_kernels_are_the_same_in_every_process() -> None:
     code = "import json; from tunewright.tests.bench.test_replay import digests; print(json.dumps(digests()))"
     command = [sys.executable, "-P", "-c", code]

@@ -17,6 +17,7 @@ def product() -> bytes:
     return model_of(lambda net, x: net.add("MatMul", x, net.weight((64, 48), 64)), 8, 64)
 
 
+@pytest.mark.slow
 def test_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
     monkeypatch.setattr(retime, "MODELS", {"product": product})

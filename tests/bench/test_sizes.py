@@ -24,6 +24,7 @@ def test_open_models_tell_their_dimensions(name: str) -> None:
     assert {dimension for axes in form.axes.values() for dimension in axes.values()} == form.dimensions.keys()
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_at_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
     entry = sizes.measure(OPEN_MODELS["ocr_detector"], 2, 1)

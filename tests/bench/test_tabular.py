@@ -129,6 +129,7 @@ def test_every_contender_searches_alike_each_time(recorded_cases: Sequence[Recor
     assert "taught elsewhere" in (tmp_path / "curves.svg").read_text()
 
 
+@pytest.mark.slow
 def test_what_was_compared_is_kept_while_records_and_code_stay(
     recorded_cases: list[RecordedCase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_no_workload_transposes_what_the_rival_has_in_order() -> None:
         assert "Transpose" not in task.op, name
 
 
+@pytest.mark.slow
 def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "MEMBERS", 2)
     tasks = some_tasks(24)
@@ -218,6 +219,7 @@ def test_nothing_is_told_of_what_is_measured(tmp_path: Path, monkeypatch: pytest
     assert not read_expected()
 
 
+@pytest.mark.slow
 def test_what_base_models_learn_from_can_be_read() -> None:
     for folder in (MEASURED, EXPECTED):
         lines = [line for path in folder.glob("*.xz") for line in read_lines(path)]

@@ -27,6 +27,8 @@ from .conftest import Show
 from .site import HOSTILE, Shown, Site, model
 from .test_pages import PHONE, serious, settled
 
+pytestmark = pytest.mark.slow
+
 DRAWN = "/drawn"
 """Where a page is that the tests make, of the service as far as the browser sees."""
 

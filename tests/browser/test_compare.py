@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from .conftest import Show
 from .site import Shown
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_planted_regression_is_found_and_no_other(shown: Shown, show: Show) -> None:

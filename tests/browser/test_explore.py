@@ -8,12 +8,15 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
+import pytest
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from .conftest import Show
 from .site import Shown
 from .test_pages import serious, settled
+
+pytestmark = pytest.mark.slow
 
 MOST_MS = 100.0
 """The longest that marks may take to follow the pointer."""

@@ -10,6 +10,8 @@ from playwright.sync_api import Page, ViewportSize, expect
 from .conftest import WIDE, Show
 from .site import Shown, Site, model
 
+pytestmark = pytest.mark.slow
+
 PHONE: ViewportSize = {"width": 360, "height": 740}
 
 NEAR_PX = 12

@@ -15,6 +15,8 @@ from .site import Shown, Site, model
 from .test_live import press
 from .test_pages import serious
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def admin(browser: Browser, site: Site) -> Iterator[Page]:

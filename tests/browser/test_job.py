@@ -16,6 +16,8 @@ from .conftest import WIDE, Show
 from .site import Shown, Site, model
 from .test_pages import MOST_SCREENS, PHONE, height
 
+pytestmark = pytest.mark.slow
+
 TASKS = 26
 """One more than a page of tasks has."""
 

@@ -129,6 +129,7 @@ def test_model_is_sent_watched_and_understood(show: Show, site: Site) -> None:
     expect(page.locator("#text pre")).to_contain_text(re.compile(r"\bret"))
 
 
+@pytest.mark.slow
 def test_job_is_dropped_and_steered(show: Show, site: Site) -> None:
     site.await_tuner()
     page, _ = show("/")
@@ -161,6 +162,7 @@ def test_job_is_dropped_and_steered(show: Show, site: Site) -> None:
     assert row.get_by_role("button").count() == 0
 
 
+@pytest.mark.slow
 def test_a_job_goes_on(show: Show, site: Site, shown: Shown) -> None:
     """By a button: in place while it is unfinished, as another job once it is finished."""
     job = site.submit(model(40, 56), "longer.onnx", trials=8, target=shown.elsewhere.key)
@@ -177,6 +179,7 @@ def test_a_job_goes_on(show: Show, site: Site, shown: Shown) -> None:
     site.steer(int(page.url.rpartition("/")[2]), "cancel")
 
 
+@pytest.mark.slow
 def test_focus_stays_where_it_was(show: Show, site: Site, shown: Shown) -> None:
     page, _ = show("/")
     expect(page.locator("#live")).to_have_text("live")
@@ -244,6 +247,7 @@ def speak(page: Page, *words: str) -> None:
     page.route("**/v1/jobs/*/events*", answer)
 
 
+@pytest.mark.slow
 def test_last_change_is_looked_at_when_it_came_before_a_look(show: Show, shown: Shown) -> None:
     """The server may show again then what was before it."""
     page, _ = show("/")
@@ -254,6 +258,7 @@ def test_last_change_is_looked_at_when_it_came_before_a_look(show: Show, shown: 
     page.wait_for_function(f"{looks} === 2")
 
 
+@pytest.mark.slow
 def test_older_page_never_takes_the_place_of_a_newer_one(show: Show, shown: Shown) -> None:
     page, _ = show(shown.paths["unfinished"])
     speak(page, "one")
@@ -280,6 +285,7 @@ def test_older_page_never_takes_the_place_of_a_newer_one(show: Show, shown: Show
     assert page.evaluate("told") == ["older", "newer"]
 
 
+@pytest.mark.slow
 def test_page_goes_on_when_the_service_comes_back(show: Show, site: Site) -> None:
     site.await_tuner()
     job = site.submit(model(320, 448, 288), "lasting.onnx", trials=100_000)

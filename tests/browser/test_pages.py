@@ -167,6 +167,7 @@ def serious(page: Page, *rules: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_for_everybody(show: Show, shown: Shown, name: str) -> None:
     page, seen = show(shown.paths[name])
@@ -208,6 +209,7 @@ def test_trials_are_not_wider_than_a_phone(show: Show, shown: Shown) -> None:
     assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_everything_is_shown_without_scripts(show: Show, shown: Shown, name: str) -> None:
     page, _ = show(shown.paths[name])
@@ -237,6 +239,7 @@ def walked(page: Page) -> list[dict[str, Any]]:
     return reached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> None:
     page, _ = show(shown.paths[name])

@@ -15,6 +15,8 @@ from .conftest import PATIENCE_MS, WIDE, Seen, Show, watch
 from .site import Shown, Site, model
 from .test_pages import serious
 
+pytestmark = pytest.mark.slow
+
 PHONE: ViewportSize = {"width": 380, "height": 740}
 
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")

@@ -343,6 +343,7 @@ def expressions(draw_, depth=3):
     return op(name, *args)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(value=expressions(), kinds=st.tuples(*[st.sampled_from([LoopKind.SERIAL, UNROLL])] * 2))
 def test_expressions_at_random(execute, value, kinds):

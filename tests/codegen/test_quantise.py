@@ -65,6 +65,7 @@ def expected(x: Any, scale: float, zero: int, dtype: DType) -> Any:
         return np.clip(np.rint(x / np.float32(scale)) + zero, limits.min, limits.max).astype(dtype.value)
 
 
+@pytest.mark.slow
 @given(
     exponent=st.floats(-30, 20),
     part=st.floats(1, 2),

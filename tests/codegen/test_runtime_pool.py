@@ -258,6 +258,7 @@ def test_a_forked_child_gets_its_own_workers():
         assert (a == there_and_back(there_and_back(np.zeros(64, np.int64)))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_while_another_thread_runs():
     """The child has a copy of a lock that nobody there will release."""

@@ -70,6 +70,7 @@ def test_an_irregular_index_takes_one_place_a_step():
     assert read(task).stride("j") == 1
 
 
+@pytest.mark.slow
 @given(
     st.tuples(st.integers(0, 3), st.integers(-2, 3), st.integers(0, 2)),
     st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 1)),

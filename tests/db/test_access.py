@@ -238,6 +238,7 @@ def test_of_many_threads_that_use_a_link_one_gets_it(shared_url):
         assert [len(let_in(store)) for _ in range(5)] == [1] * 5
 
 
+@pytest.mark.slow
 def test_of_many_processes_that_use_a_link_one_gets_it(shared_url):
     code = (
         "import sys; from tunewright.db.store import open_store\n"

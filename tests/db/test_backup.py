@@ -145,6 +145,7 @@ def str_url(store):
     return store.database.engine.url.render_as_string(hide_password=False)
 
 
+@pytest.mark.slow
 def test_there_and_back_again(make_url, samples, tmp_path, kind):
     """SQLite to the other kind and back."""
     first, second, third = make_url("sqlite"), make_url(kind), make_url("sqlite")

@@ -57,6 +57,7 @@ steps = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, max_size=10))
 def test_the_best_is_always_what_trials_and_confirmations_say(filled, elsewhere, samples, steps):

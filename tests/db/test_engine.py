@@ -395,6 +395,7 @@ print("alembic" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_alembic_is_loaded_for_migrations_alone(tmp_path):
     shutil.copy(Path(__file__).parent / "frozen/0001.sqlite", tmp_path / "old.db")
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("new", "new", "old", "old")]

@@ -427,6 +427,7 @@ class TestLease:
         assert (failed.state, failed.error) == (JobState.FAILED, error)
         assert jobs.events(job.id)[-1].data == {"error": error}
 
+    @pytest.mark.slow
     def test_a_new_trial_makes_up_for_the_losses(self, filled, jobs, samples, target, clock):
         job = submit(jobs, samples)
         self.lose(jobs, target, clock, ATTEMPTS - 1)

@@ -70,6 +70,7 @@ def run():
         process.communicate()
 
 
+@pytest.mark.slow
 def test_each_job_is_leased_once(shared_url, samples, run):
     with open_store(shared_url) as store:
         samples.fill(store)
@@ -85,6 +86,7 @@ def test_each_job_is_leased_once(shared_url, samples, run):
         assert store.jobs.counts()[JobState.SUCCEEDED] == 40
 
 
+@pytest.mark.slow
 def test_a_wait_is_ended_by_another_process(shared_url, samples, run):
     with open_store(shared_url) as store:
         samples.fill(store)
@@ -96,6 +98,7 @@ def test_a_wait_is_ended_by_another_process(shared_url, samples, run):
         assert time.monotonic() - started_s < 5
 
 
+@pytest.mark.slow
 def test_threads_at_once_keep_the_rules(shared_url, samples):
     """Short leases, many threads, every method: no deadlock, and the history of each job tells one story."""
     with open_store(shared_url) as store:
@@ -152,6 +155,7 @@ def test_threads_at_once_keep_the_rules(shared_url, samples):
 
 @pytest.mark.postgres
 class TestRestart:
+    @pytest.mark.slow
     def test_patient_methods_go_on(self, own_server, samples, caplog):
         with open_store(own_server.url, patience_s=30) as store, open_store(own_server.url) as hasty:
             samples.fill(store)
@@ -195,6 +199,7 @@ class TestRestart:
             assert [event.data for event in events] == [{"trial": number} for number in stored]
         assert not [record for record in caplog.records if record.exc_info]
 
+    @pytest.mark.slow
     def test_waiting_goes_on(self, own_server, samples, caplog):
         with open_store(own_server.url) as store, open_store(own_server.url, patience_s=30) as other:
             samples.fill(other)
@@ -215,6 +220,7 @@ class TestRestart:
         assert "changes by other processes are not heard of for now" in away and "\n" not in away
         assert "changes by other processes are heard of again" in back
 
+    @pytest.mark.slow
     def test_opening_is_patient_too(self, own_server):
         own_server.stop()
         with pytest.raises(Unreachable):

@@ -467,6 +467,7 @@ with open_store(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_leave_what_the_next_one_finishes(shared_url, samples, look):
     with open_store(shared_url) as store:
         samples.fill(store)

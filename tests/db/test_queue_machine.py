@@ -243,6 +243,7 @@ def machine(store, clock, samples):
     return Queue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "examples", "steps"),
     [("memory", 40, 30), ("sqlite", 15, 30), pytest.param("postgres", 20, 30, marks=pytest.mark.postgres)],

@@ -229,6 +229,7 @@ UPDATE alembic_version SET version_num = '0003'
 """Back to the schema before 0004, which knew neither shapes nor when what is best was created."""
 
 
+@pytest.mark.slow
 def test_a_migration_finds_shapes_and_moments(shared_url, samples, make_clock):
     with open_store(shared_url) as store:
         store.database.clock = clock = make_clock()
@@ -355,6 +356,7 @@ def test_a_failed_migration_changes_nothing(shared_url, monkeypatch):
         assert store.database.engine.dialect.name == "postgresql" or store._pragma("foreign_keys") == "1"
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_migrate_once(shared_url):
     code = "import sys; from tunewright.db.store import open_store; print(open_store(sys.argv[1]).schema_before)"
     runs = [
@@ -367,6 +369,7 @@ def test_processes_that_start_at_once_migrate_once(shared_url):
         assert store.schema_before == schema.HEAD
 
 
+@pytest.mark.slow
 def test_a_new_revision_can_be_written(tmp_path):
     """In a copy of the folder, with a column more than the newest revision has."""
     root = Path(schema.__file__).parents[1]

@@ -144,6 +144,7 @@ class TestTasksAndTargets:
 
 
 class TestTrials:
+    @pytest.mark.slow
     @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.lists(st.tuples(schedules, measurements), max_size=6))
     def test_come_back_exactly_and_in_order(self, store, samples, trials):

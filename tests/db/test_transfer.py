@@ -116,6 +116,7 @@ class TestMerge:
         there.import_(lines_of(here))
         assert there.best(*key) == samples.record(3)
 
+    @pytest.mark.slow
     def test_a_schedule_that_was_tried_in_both_is_kept_twice(self, pair, samples, key):
         here, there = pair
         for n, store in enumerate(pair):
@@ -180,6 +181,7 @@ def three():
         yield one, two, three
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OPERATIONS, st.permutations(PAIRS), st.tuples(*[st.integers(-50, 50)] * 3))
 @example([("record", 0, 0, 0), ("record", 2, 2, 2), ("record", 0, 0, 2)], PAIRS, (0, 0, 0))
@@ -224,6 +226,7 @@ def test_databases_that_read_each_others_exports_hold_the_same(three, samples, o
         assert counted(store.import_(ever)) == (0, len(ever))
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_imports_at_once_do_not_wait_for_each_other_in_a_circle(make_url, samples, monkeypatch):
     monkeypatch.setattr(choice, "KEYS_AT_ONCE", 2)

@@ -360,6 +360,7 @@ def plans(store: Store, statements: list[tuple[str, Any]]) -> dict[str, str]:
     return plans_by_query
 
 
+@pytest.mark.slow
 def test_no_query_goes_through_all_trials(filled, samples, leases, of_task):
     # PostgreSQL uses no index where there is little to read.
     fill_many(filled, samples, leases, 4_000 if filled.database.is_sqlite else 12_000)

@@ -42,6 +42,7 @@ def line(samples, record, moment, extent=8, kind=EntryKind.TRIAL):
     return json.dumps(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, max_size=14))
 @example([("trial", 0, 1e-3), ("confirmation", 1, None), ("record", 1, None)])

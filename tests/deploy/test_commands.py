@@ -94,6 +94,7 @@ def check(where: str, words: list[str]) -> None:
     assert least <= arguments <= most, f"{where}: {' '.join(words)}: {arguments} arguments"
 
 
+@pytest.mark.slow
 def test_every_command_and_option_exists(root: Path, rendered: dict[str, list[Object]]) -> None:
     found = list(deployed(root, rendered))
     ours = [(where, words) for where, words in found if words[0] == "tunewright"]

@@ -126,6 +126,7 @@ def opened(data: bytes) -> Graph:
     return rewrite(load(data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["one operand", "integers between", "choices", "parts"])
 def test_a_deep_model_computes_the_same_in_small_groups(kind: str, runs) -> None:
     graph = opened(model(kind, 500))
@@ -135,6 +136,7 @@ def test_a_deep_model_computes_the_same_in_small_groups(kind: str, runs) -> None
     assert all(group is not None and fit(group.stages) for group in groups)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_work_grows_as_the_model_does(kind: str) -> None:
     def work(count: int) -> int:

@@ -291,6 +291,7 @@ def test_every_rewrite_keeps_the_bits_or_is_of_the_table(first: int, runs: Any):
                     assert same_bits(result, expected), f"seed {seed}: {name}:\n{before}\n{after}"
 
 
+@pytest.mark.slow
 def test_no_rewrite_that_these_models_are_for_was_left_out():
     """They are drawn so that each finds something to do; those on bytes and recurrences have tests of their own."""
     bytewise = {"quantised ops", "products of floats", "products of bytes", "zero points", "dequantised"}

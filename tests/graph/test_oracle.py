@@ -117,6 +117,7 @@ def direct(task: Task, arrays: list[Array], stride: int, dilation: int) -> NDArr
 extents = st.integers(1, 5)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.tuples(extents, extents, extents, extents, extents), extents, extents, st.sampled_from([1, 17, 1 << 20]))
 def test_products_and_grids_agree(

@@ -87,6 +87,7 @@ LIGHT = sorted({*LIGHT_MODELS} - {"vgg19", "zfnet512"})
 """Without those of which alexnet has every op, and which are hundreds of megabytes of the same."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_light_model(name: str) -> None:
     data = light_model(name).SerializeToString()
@@ -105,6 +106,7 @@ def arrays(case: Any) -> list[Any]:
     return [numpy_helper.to_array(onnx.load_tensor(file)) for file in sorted(files, key=lambda f: int(f.stem[6:]))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_conformance_cases_with_inputs_as_weights(part: int) -> None:
     """All inputs but the first become weights, which is hard on what depends on values."""

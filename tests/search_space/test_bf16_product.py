@@ -57,6 +57,7 @@ def agree(of: Sketch, task: Task, target: Target, machines: list[Target]) -> Non
                 np.testing.assert_allclose(actual, expected, rtol=0, atol=close)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [DOTS, ARM_DOTS], ids=["AVX-512", "NEON"])
 @pytest.mark.parametrize("name", MODELS)
 def test_any_schedule_agrees(name: str, target: Target) -> None:

@@ -115,6 +115,7 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
     schedules_agree(task_of(rows, columns, blocks, size, most=most, then="y = Add (t, t)"), 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "columns", "most"), [("17", 48, 15), ("67", 16, 255), ("2,65", 33, 15)])
 def test_many_rows_are_computed_in_chunks(rows: str, columns: int, most: int) -> None:
     schedules_agree(task_of(rows, columns, 3, 32, most=most, is_rounded=True), 6)
@@ -135,6 +136,7 @@ def test_chunks_are_as_the_tiling_says(rows: int) -> None:
         assert chunks == 1 if values.get("chunk_rows", rows) >= rows else chunks >= rows // values["chunk_rows"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_rounded", [False, True])
 @pytest.mark.parametrize("zero", [0, 8])
 def test_what_is_read_of_scales_and_zero_points(zero: int, is_rounded: bool) -> None:
@@ -146,6 +148,7 @@ def test_what_is_read_of_scales_and_zero_points(zero: int, is_rounded: bool) -> 
     schedules_agree(task, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [HOST, DOTS, PLAIN], ids=["host", "dots", "plain"])
 @pytest.mark.parametrize(
     ("rows", "columns", "blocks", "size", "most"),

@@ -69,6 +69,7 @@ def product_of(name: str, most: int | None = None) -> Task:
     return task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [DOTS, WORDS], ids=["four at a time", "two at a time"])
 @pytest.mark.parametrize("most", [None, SMALL], ids=["any weights", "small weights"])
 @pytest.mark.parametrize("name", MODELS)

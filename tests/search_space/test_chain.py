@@ -127,6 +127,7 @@ def test_blocks_of_several_lines_agree_with_the_oracle() -> None:
     agree(SKETCH, task, NARROW, 0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [WIDE, NARROW], ids=["wide", "narrow"])
 @settings(deadline=None, max_examples=2)
 @given(

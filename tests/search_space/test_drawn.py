@@ -22,8 +22,6 @@ from .oracle import DOTS, MATRICES, SMALL_GPU, WIDE
 from .test_sketches import tasks_of
 from .test_targets import TARGETS
 
-pytestmark = pytest.mark.slow
-
 SMALL_NUMBERS = (DOTS, MATRICES)
 """Processors with instructions for products of bytes and of bfloat16."""
 
@@ -56,6 +54,7 @@ def targets_of(sketch: Sketch, task: Task) -> tuple[Target, ...]:
     return needed if needed and find_space(sketch, task, WIDE) is None else PROCESSORS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sketch", SKETCHES, ids=lambda one: one.name)
 def test_a_sketch_that_is_offered_has_a_legal_default_that_can_be_written(sketch: Sketch) -> None:
     target_count = applied = kernel_count = 0

@@ -21,8 +21,6 @@ from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, 
 
 from .test_sketches import MODELS, tasks_of
 
-pytestmark = pytest.mark.slow
-
 TASKS = {
     "shared_folds": ("half_dense", {"a": 4, "b": 1024, "c": 1000, "d": 1}),
     "specialized_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),

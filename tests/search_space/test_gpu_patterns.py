@@ -19,8 +19,6 @@ from tunewright.tuner.models.model import open_for
 from .oracle import GPU, interpret
 from .test_sketches import agree, tasks_of
 
-pytestmark = pytest.mark.slow
-
 
 def launches(task):
     """The launches of a task's default."""

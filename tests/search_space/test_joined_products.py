@@ -22,8 +22,6 @@ from tunewright.tuner.models.model import open_for, open_model
 from .oracle import GPU, HOST, interpret
 from .test_sketches import agree
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,7 @@ def test_casts_are_shared_by_tiles_of_few_rows() -> None:
         assert (WIDE_PANEL in str(lower(Candidate(task, target, schedule)))) is bool(held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(NARROW), sizes=SIZES, seed=st.integers(0, 2**31))

@@ -16,8 +16,6 @@ from tunewright.search_space.sketches import default_schedule, lower, sketch, sp
 from .oracle import GPU, SMALL_GPU, interpret
 from .test_sketches import agree, tasks_of
 
-pytestmark = pytest.mark.slow
-
 NAME = "shared_folds"
 
 FOLDS = {

@@ -33,8 +33,6 @@ from tunewright.search_space.sketches import SKETCHES, lower, sketch, spaces
 
 from .oracle import DOTS, GPU, HOST, MATRICES, SMALL_GPU, interpret, native
 
-pytestmark = pytest.mark.slow
-
 CLOSE = TOLERANCE | {np.dtype(np.float32): 2e-5}
 """Error of an output relative to its largest magnitude."""
 
@@ -285,6 +283,7 @@ def all_sketches_agree(task: Task, objects: ObjectCache, seed: int) -> None:
             agree(task, interpret(task, kernel, arrays), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=2)
 @given(sizes=SIZES, seed=st.integers(0, 2**31))
@@ -295,6 +294,7 @@ def test_random_schedules_agree_with_the_oracle(
         all_sketches_agree(task, objects, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=2)
 @given(sizes=SIZES, target=st.sampled_from((GPU, SMALL_GPU)), seed=st.integers(0, 2**31))
@@ -359,6 +359,7 @@ def test_few_rows_meet_keys_along_vectors(rows: int, name: str) -> None:
     assert [space.sketch for space in spaces(task, HOST)] == [name]
 
 
+@pytest.mark.slow
 def test_lowering_is_pure() -> None:
     for one in SKETCHES:
         task, target = case_for(one, ODD)

@@ -18,8 +18,6 @@ from .oracle import GPU, SMALL_GPU, interpret
 from .test_sketches import agree, tasks_of
 from .test_tensor_cores import compiler_report, lower_default, spoilt_is_found
 
-pytestmark = pytest.mark.slow
-
 NAME = "specialized_attention"
 
 NUMBERS = {"warpgroups": 1, "block_places": 64, "stages": 2, "alternating": 0}
@@ -41,6 +39,7 @@ def right(task, kernel):
     agree(task, interpret(task, kernel, inputs, interp.run), reference(task, inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
     ("sizes", "numbers"),
@@ -81,6 +80,7 @@ def test_rows_of_which_nothing_counts():
     agree(task, interpret(task, kernel, inputs, interp.run), reference(task, inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_schedules_of_drawn_sizes(seed):
     rng = np.random.default_rng(seed)

@@ -25,8 +25,6 @@ from .oracle import GPU, SMALL_GPU, interpret
 from .test_sketches import agree, tasks_of
 from .test_tensor_cores import PRODUCTS, bytes_task, compiler_report, exact, lower_default, spoilt_is_found
 
-pytestmark = pytest.mark.slow
-
 NAME = "specialized_tiles"
 
 
@@ -111,6 +109,7 @@ def test_products_of_bytes_are_exact(left, right_type, constant):
     assert "k32.s32." in exact(NAME, task, ONE | {"staged": 1 - sketch(NAME).space(task, GPU).default["staged"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_drawn_schedules_of_drawn_sizes(seed):
     rng = np.random.default_rng(seed)

@@ -15,8 +15,6 @@ from .oracle import GPU, interpret
 from .test_sketches import agree, tasks_of
 from .test_tensor_cores import lower_default
 
-pytestmark = pytest.mark.slow
-
 NAME = "specialized_windows"
 
 SMALL = {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3, "patch_height": 8, "patch_width": 8}
@@ -76,6 +74,7 @@ def test_blocks_share_the_sum_of_a_tile(splits, staged):
     right(task, SMALL | {"splits": splits, "staged": staged})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers",
     [

@@ -23,8 +23,6 @@ from tunewright.search_space.symbolic import SymbolicKernel, lower_family
 from .oracle import HOST, WIDE, interpret, native
 from .test_sketches import MODELS, agree, schedules, tasks_of
 
-pytestmark = pytest.mark.slow
-
 EXTENTS = (1, 2, 7, 13, 24, 25, 31, 64, 97)
 """One, small ones, primes, multiples of vectors and of tiles and their neighbours."""
 
@@ -41,6 +39,7 @@ def at_sizes(name: str, letter: str, extents: tuple[int, ...]) -> list[list[Task
     return [tasks_of(MODELS[name], {"a": 5, **FIXED, letter: extent}) for extent in extents]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=1)
 @given(letter=st.sampled_from("ab"), base=st.sampled_from((19, 37)), seed=st.integers(0, 2**31))

@@ -22,8 +22,6 @@ from tunewright.search_space.sketches import SKETCHES, lower, spaces
 from .oracle import ARM_DOTS, DOTS, HOST, MATRICES, NARROW, WIDE, native
 from .test_sketches import MODELS, tasks_of
 
-pytestmark = pytest.mark.slow
-
 AVX2 = replace(
     WIDE, triple=HOST.triple, cpu="x86-64-v3", vector_bits=256, vector_registers=16, threads=4, l1_bytes=32 << 10
 )

@@ -29,8 +29,6 @@ from tunewright.search_space.sketches import default_schedule, lower, sketch
 from .oracle import GPU, SMALL_GPU, operands
 from .test_sketches import MODELS, fuse_model, tasks_of
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize(("dtype", "together"), [(DType.F16, 8), (DType.F32, 4), (DType.F32, 8)])
 @pytest.mark.parametrize("columns", [16, 32, 64, 128, 256])

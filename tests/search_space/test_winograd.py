@@ -82,6 +82,7 @@ def test_untried_tasks_get_it_where_it_saves_more_than_it_takes(
     assert {space.sketch for space in spaces(task, WIDE)} == {"winograd2", "winograd4", "contraction"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [2, 4])
 @pytest.mark.parametrize("step", [1, 2])
 @settings(deadline=None, max_examples=4)

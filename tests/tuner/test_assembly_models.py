@@ -176,6 +176,7 @@ def test_a_job_chooses_and_a_session_runs_what_it_chose(network: Model, store: S
     assert progress["speedup"] == pytest.approx(7 / 5, rel=1e-3)  # one moves the output's channels to the front
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_and_is_not_run_does_no_harm(network: Model, store: Store) -> None:
     """Be it a segment, or a call that segments stand for everywhere."""
     timing = partial(time_sessions, network, TARGET, settings().objects)
@@ -196,6 +197,7 @@ def test_a_task_that_fails_and_is_not_run_does_no_harm(network: Model, store: St
             assert inside not in session.schedules
 
 
+@pytest.mark.slow
 def test_little_is_spent_on_what_is_clearly_slower(network: Model, store: Store) -> None:
     report = job(network, store, FakePool(told(network, taking(network, 1e-3, 9e-3, 9e-3))), 200)
     trials = {task.key: task.trials for task in report.tasks}

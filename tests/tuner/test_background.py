@@ -217,6 +217,7 @@ def test_closing_ends_the_process(home: Path) -> None:
     session.close()
 
 
+@pytest.mark.slow
 def test_a_session_that_nobody_has_any_more_ends_its_process(home: Path) -> None:
     session = InferenceSession(home / "small.onnx", threads=1, background=True)
     compilation = compilation_of(session)

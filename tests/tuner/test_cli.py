@@ -155,6 +155,7 @@ class TestTune:
             assert 0 < task["fraction_of_peak"] < 1.5
             assert {"key", "op", "schedule"} <= task.keys()
 
+    @pytest.mark.slow
     def test_table(self, tuned: list[object], command: Command) -> None:
         answer = command("tune", *tuned, "--trials", 2)
         assert answer.code == 0
@@ -163,6 +164,7 @@ class TestTune:
         assert answer.err.splitlines()[-1] == f"every result is kept in {tuned[2]}"
         assert f"{TRIALS} trials of these tasks are known from earlier jobs" in answer.err
 
+    @pytest.mark.slow
     def test_more_trials_are_others(self, tuned: list[object], database: str, command: Command) -> None:
         before = trials(command, database)
         again = command("tune", *tuned, "--trials", 5, "--seed", 3, "--strategy", "random", "--json").data
@@ -171,6 +173,7 @@ class TestTune:
         assert after[: len(before)] == before
         assert len(set(after)) == len(after) == len(before) + 5
 
+    @pytest.mark.slow
     def test_debug_tells_the_trials(self, tuned: list[object], command: Command, monkeypatch) -> None:
         monkeypatch.setenv("DEBUG", "2")
         try:
@@ -390,6 +393,7 @@ class TestBench:
         for low, high in data["intervals_ms"].values():
             assert 0 < low <= high
 
+    @pytest.mark.slow
     def test_table(self, tuned: list[object], command: Command) -> None:
         pytest.importorskip("openvino")
         answer = command("bench", *tuned, "--against", "openvino")
@@ -501,6 +505,7 @@ class TestDoctor:
         assert "to mend it" in answer.out
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough(report: dict[str, Any], database: str) -> None:
     assert report["trials"]
     command = [*PROGRAM, "export", "--db", database]

@@ -23,8 +23,6 @@ from tunewright.workers.measure.noise import Disturbance
 
 from ..commands import Command
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def untuned(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -35,6 +33,7 @@ def untuned(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lis
         return [model, "--db", url, "--threads", 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steal_s", [0.0, 0.5])
 def test_on_a_busy_machine(
     untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch, steal_s: float
@@ -53,6 +52,7 @@ def test_on_a_busy_machine(
     assert ("~" in kernels) == bool(steal_s)
 
 
+@pytest.mark.slow
 def test_kernels_are_timed_in_turn_with_runs(
     untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +70,7 @@ def test_kernels_are_timed_in_turn_with_runs(
     assert data["least_ms"].keys() == data["intervals_ms"].keys() == {"tunewright"}
 
 
+@pytest.mark.slow
 def test_times_that_lie_apart(untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "NOISY_SPREAD", -1.0)
     assert "lie " in command("bench", *untuned, "--json").data["noise"]

@@ -247,6 +247,7 @@ def test_prune_by_the_settings(long_url: str, command: Command, monkeypatch: pyt
         assert refused_settings.code != 0 and "TUNEWRIGHT_KEEP_TRIALS=" in refused_settings.err
 
 
+@pytest.mark.slow
 def test_trials_are_kept_for_ever_where_the_settings_say_so(
     long_url: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

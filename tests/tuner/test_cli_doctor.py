@@ -31,8 +31,6 @@ from tunewright.tuner.cli import checks as doctor_checks
 from ..commands import Command
 from ..search_space.oracle import DOTS, MATRICES, WIDE
 
-pytestmark = pytest.mark.slow
-
 HOSTILE = "m\x1b[2J\n<script>"
 
 
@@ -86,6 +84,7 @@ def test_a_home_that_cannot_be_made(command: Command, home: Path, monkeypatch: p
     assert check["state"] == "fault" and "TUNEWRIGHT_HOME" in check["mend"]
 
 
+@pytest.mark.slow
 def test_gpus(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> list[Any]:
         raise NoDevice("no driver: install one")
@@ -127,6 +126,7 @@ def layer(seed: int) -> bytes:
     ).write()
 
 
+@pytest.mark.slow
 def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (shipped,) = checks(command, "cost model")
     assert re.match(
@@ -166,6 +166,7 @@ def test_the_packages_of_the_service_are_those_that_are_declared() -> None:
     assert set(doctor_checks.SERVICE) == declared - {"tunewright"}
 
 
+@pytest.mark.slow
 def test_what_the_service_lacks(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = checks(command, "service")
     assert check["state"] == "ok"
@@ -177,6 +178,7 @@ def test_what_the_service_lacks(command: Command, monkeypatch: pytest.MonkeyPatc
     assert checks(command, "ray token") == []
 
 
+@pytest.mark.slow
 def test_the_token_of_ray(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> tuple[str, str]:
         (check,) = checks(command, "ray token")
@@ -200,6 +202,7 @@ def test_the_token_of_ray(command: Command, home: Path, monkeypatch: pytest.Monk
     assert state == "note" and "unset RAY_AUTH_MODE" in said
 
 
+@pytest.mark.slow
 def test_the_local_key(command: Command, home: Path) -> None:
     (check,) = checks(command, "local key")
     assert check["state"] == "ok" and "not there yet" in check["found"]
@@ -215,6 +218,7 @@ def test_the_local_key(command: Command, home: Path) -> None:
     assert "s" * 43 not in command("doctor").out
 
 
+@pytest.mark.slow
 def test_what_images_take(command: Command, home: Path) -> None:
     (check,) = checks(command, "images")
     assert check["state"] == "ok" and "not there yet" in check["found"]
@@ -227,6 +231,7 @@ def test_what_images_take(command: Command, home: Path) -> None:
     assert "1 file, 5 kB" in same["found"]
 
 
+@pytest.mark.slow
 def test_a_small_disk(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("images", "objects"):
         (home / name).mkdir()
@@ -247,6 +252,7 @@ def test_confinement(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check["state"] == "note" and "lsm=" in check["mend"]
 
 
+@pytest.mark.slow
 def test_the_queue_and_the_fleet(command: Command, home: Path) -> None:
     until = datetime.now(UTC) + timedelta(hours=1)
     with open_store(f"sqlite:///{home / 'tuning.db'}") as store:

@@ -19,8 +19,6 @@ from tunewright.tuner.search.report import Report
 
 from .processes import BRIEF_PROGRAM, freeze, python_path, until
 
-pytestmark = pytest.mark.slow
-
 TRIALS = 20
 """More than the cost model is first fitted to anew."""
 
@@ -100,6 +98,7 @@ def job(model: Path, tmp_path: Path) -> Job:
     return Job(model, tmp_path)
 
 
+@pytest.mark.slow
 def test_killed(job: Job) -> None:
     rng = random.Random(0)
     for wanted in (0, 1, 7, 17):
@@ -112,6 +111,7 @@ def test_killed(job: Job) -> None:
     assert stored >= 17
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(job: Job) -> None:
     first = job.start_and_wait_for(1, LASTING_S)
     freeze(first, job.url)  # until the second one has found it at work
@@ -127,6 +127,7 @@ def test_two_processes_at_once(job: Job) -> None:
     assert waited["seconds"] != worked["seconds"]  # each has its own
 
 
+@pytest.mark.slow
 def test_the_second_takes_over(job: Job) -> None:
     first = job.start_and_wait_for(1)
     freeze(first, job.url)
@@ -142,6 +143,7 @@ def test_the_second_takes_over(job: Job) -> None:
     job.check(json.loads(out))
 
 
+@pytest.mark.slow
 def test_ctrl_c(job: Job) -> None:
     child = job.start_and_wait_for(5)
     child.send_signal(signal.SIGINT)

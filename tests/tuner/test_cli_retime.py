@@ -54,6 +54,7 @@ def options(path: Path) -> list[object]:
     return ["--db", f"sqlite:///{path}"]
 
 
+@pytest.mark.slow
 def test_nothing_is_stale_before_an_upgrade(tuned: Path, command: Command) -> None:
     assert command("db", "stale", *options(tuned), "--json").data["targets"] == []
     assert "nothing is stale" in command("db", "stale", *options(tuned)).out
@@ -88,6 +89,7 @@ def test_lookups_tell_what_is_stale(old: Path, tuned: Path, model: Path, command
         assert ("2 tasks were tuned by other versions" in command("lookup", *arguments).out) == expected
 
 
+@pytest.mark.slow
 def test_a_model_is_timed_again(old: Path, model: Path, command: Command) -> None:
     data = command("retime", model, *options(old), "--threads", 1, "--best", 3, "--json").data
     assert data.keys() == promised("tune")[0]
@@ -118,6 +120,7 @@ def test_only_the_target_that_is_named(old: Path, command: Command) -> None:
     assert command("retime", *options(old), "--threads", 2, "--json").data == {"jobs": []}
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on(old: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     judge, judged = Retiming.judge, list[object]()
 

@@ -55,6 +55,7 @@ def test_the_newest_snapshot_is_held_against_what_was_measured(store: Store) -> 
     assert found.peak_1 is not None and found.peak_5 is not None and 0 < found.peak_1 <= found.peak_5 <= 1
 
 
+@pytest.mark.slow
 def test_a_snapshot_has_not_learned_from_what_came_after_it(store: Store) -> None:
     add_trials(store, 60)
     made = learn(store, "cpu")

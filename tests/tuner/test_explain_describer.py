@@ -116,6 +116,7 @@ def swelling(steps: int) -> Task:
     return canonical("Swell", [first], [last], between, stages)
 
 
+@pytest.mark.slow
 def test_one_that_takes_too_much(task: Task) -> None:
     with ScheduleDescriber(memory_bytes=512 << 20, time_s=3.0) as shower:
         hostile = swelling(60)

@@ -62,6 +62,7 @@ def loops(parts: tuple[Part, ...]) -> Iterator[NestLoop]:
             yield from loops(part.parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=2)
 @given(large=st.booleans(), target=st.sampled_from((WIDE, NARROW)), seed=st.integers(0, 2**31))

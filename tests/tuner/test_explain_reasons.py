@@ -136,6 +136,7 @@ def every_reason(schedule: Schedule, default: Schedule) -> list[SpeedReason]:
     return reasons(None, TASK, TARGET, schedule, default, count=len(NAMES))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_base")
 def test_reasons_are_the_differences_of_contributions() -> None:
     default = default_schedule(TASK, TARGET)
@@ -197,6 +198,7 @@ def test_schedules_of_different_sketches_are_told_apart() -> None:
         assert (told["sketch_code"].value_text, told["sketch_code"].default_text) == (second.sketch, first.sketch)
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_is_proven_and_trials_of_the_task_teach_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,6 +167,7 @@ def first(name: str) -> tuple[Task, Target, Schedule]:
     return task, target, drawn(task, target, name, 3)
 
 
+@pytest.mark.slow
 def test_the_words_of_every_sketch(golden: Callable[[str, str], None]) -> None:
     lines: list[str] = []
     for one in SKETCHES:
@@ -180,6 +181,7 @@ AMBIGUOUS = {"split", "rows", "window", "plane", "chain", "joint", "elements", "
 """Names of sketches that are names of other things too, such as of loops, attributes and roles of segments."""
 
 
+@pytest.mark.slow
 def test_nothing_outside_the_search_space_names_a_sketch() -> None:
     names = {one.name for one in SKETCHES} - AMBIGUOUS
     named = [

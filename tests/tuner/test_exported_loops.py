@@ -349,6 +349,7 @@ def test_a_weight_that_the_body_knows_by_the_same_name() -> None:
     assert len(node.outputs) == 1
 
 
+@pytest.mark.slow
 def test_many_iterations_that_change_shapes_are_not_written_out() -> None:
     """As often as the model says in few bytes; in a loop of such loops neither."""
     many = model_of(

@@ -62,6 +62,7 @@ def test_the_key_of_a_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert message(caught.value) == said(tmp_path / "local_key")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="it is a device of Linux")
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_standard_output(tmp_path: Path, options: list[str]) -> None:

@@ -61,6 +61,7 @@ def _peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_runtimes, "cuda_fault", lambda name: "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_peers")
 def test_a_model_beside_its_peers(home: Path, gpu: Interpreted, command: Command) -> None:
     answer = command("bench", home / "small.onnx", "--target", "cuda", "--default", "--json")
@@ -111,6 +112,7 @@ def test_alone(home: Path, gpu: Interpreted, command: Command, monkeypatch: pyte
     assert "largest error" not in answer.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_peers")
 def test_a_hot_device(home: Path, gpu: Interpreted, command: Command) -> None:
     gpu._clocks = [Clock(1_200_000_000, is_slowed=False), Clock(900_000_000, is_slowed=True)]
@@ -177,6 +179,7 @@ def test_a_machine_without_a_gpu(
     assert ("pip install 'tunewright[cuda]'" if is_driver_there else "a GPU needs NVIDIA's driver") in answer.err
 
 
+@pytest.mark.slow
 def test_the_outputs_are_those_of_the_first_peer_without_onnx_runtime(
     home: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         InferenceSession(small_model().SerializeToString(), target="cuda")
 
 
+@pytest.mark.slow
 def test_a_job_times_the_whole_model(gpu: Interpreted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = open_model(small_model().SerializeToString(), {}, AS_STORED)
     found = whole_model.time_sessions(model, GPU, tmp_path, {"default": Variant({})})

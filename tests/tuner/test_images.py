@@ -297,6 +297,7 @@ def test_the_command_starts_from_images_and_leaves_them(
     assert len(list((home / "images").glob("*.image"))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_the_end_of_a_process_waits_for_its_image(is_closed: bool, home: Path) -> None:
     code = "import sys; from tunewright.tuner.session import image_store; image_store.LARGE_BYTES = 0\n"
@@ -325,6 +326,7 @@ def test_other_runtimes_are_measured_without_ours() -> None:
     assert done.stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_a_start_from_an_image_imports_little(home: Path) -> None:
     past_s = time.time() - 60
     os.utime(home / "small.onnx", (past_s, past_s))

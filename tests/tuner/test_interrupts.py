@@ -69,6 +69,7 @@ def test_while_the_program_is_imported(module: str) -> None:
     assert said(AT.format(module=module), "doctor") == (INTERRUPTED, "", "interrupted\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["sqlalchemy", "onnx", "llvmlite", "tunewright.tuner.search.job"])
 def test_while_a_command_imports_what_it_needs(module: str, model: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/tuning.db"

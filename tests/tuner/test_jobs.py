@@ -674,6 +674,7 @@ def test_old_winners_are_timed_again_after_an_upgrade(network: Model, store: Sto
         assert store.best(task.key, TARGET.key) == winner
 
 
+@pytest.mark.slow
 def test_of_many_finalists_the_best_are_compared_once_more_and_that_alone_counts(network: Model, store: Store) -> None:
     def compared(candidate: Candidate) -> Measurement:
         """In the first comparison of a task others are faster, by what they were slower in trials."""
@@ -694,6 +695,7 @@ def test_of_many_finalists_the_best_are_compared_once_more_and_that_alone_counts
     assert len(rest) == 1 and len(rest[0]) <= 1 + COMPARED_AGAIN  # of the other task there are few: once is enough
 
 
+@pytest.mark.slow
 def test_what_fails_in_a_first_comparison_is_not_in_the_next(network: Model, store: Store) -> None:
     """Though it is the default, which others have to beat in each."""
     pool = FakePool(by_key, lambda candidate: FAILED if is_default(candidate) else by_key(candidate))
@@ -931,6 +933,7 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     assert model_verdict(store, found, TARGET.key).kept is None
 
 
+@pytest.mark.slow
 def test_a_busy_machine_overrules_no_quiet_one(network: Model, store: Store) -> None:
     """Whether a model keeps its defaults is what the newest quiet job found; without any, the newest noisy one."""
     seeds = count()

@@ -89,6 +89,7 @@ def test_what_other_tasks_taught_is_known_where_a_snapshot_can_not_be_read(store
     assert learned.costs.ready
 
 
+@pytest.mark.slow
 def test_a_job_finds_what_others_left_and_leaves_what_it_learned(store: Store) -> None:
     add_trials(store, NEAR, 60)
     add_trials(store, FAR, 60)

@@ -9,6 +9,7 @@ from tunewright.bench.light import LIGHT_MODELS, light_model
 from tunewright.tuner.session.agreement import WHOLE_TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*LIGHT_MODELS} - {"vgg19", "zfnet512"}))  # no op that alexnet lacks
 def test_a_light_model_agrees(name: str) -> None:
     error, line = compare(light_model(name).SerializeToString(), {})

@@ -115,6 +115,7 @@ def test_other_files_are_refused(content: str, said: str, tmp_path: Path) -> Non
         read_lock(tmp_path / "f")
 
 
+@pytest.mark.slow
 def test_the_file_says_dimensions_and_threads(tmp_path: Path, command: Command) -> None:
     model = tmp_path / "open.onnx"
     onnx.save(small_model(rows="n"), model)

@@ -230,6 +230,7 @@ def test_lookups_pick_by_what_is_no_worse_than_the_base_model(
     assert (FixedPredictor(store).pick(TASK, TARGET, set()) is not None) == proven
 
 
+@pytest.mark.slow
 def test_a_prediction_is_no_surer_than_the_model_was_on_tasks_held_out(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +262,7 @@ def test_a_snapshot_in_another_form_is_left_alone(store: Store, monkeypatch: pyt
     assert newest_snapshot(store, "cpu") is None
 
 
+@pytest.mark.slow
 def test_what_is_in_a_snapshot_in_another_form_is_learned_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     learn(store, "cpu")
     monkeypatch.setattr("tunewright.costmodel.layered_model.FORM", 0)

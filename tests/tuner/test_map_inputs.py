@@ -155,6 +155,7 @@ def test_a_row_is_taken_as_it_is_and_an_empty_dict_as_zeros() -> None:
     np.testing.assert_array_equal(empty, np.ones((1, 2)))
 
 
+@pytest.mark.slow
 def test_an_open_model_of_a_dict_and_a_batch() -> None:
     data = linear("n").SerializeToString()
     peer = onnxruntime.InferenceSession(data)
@@ -170,6 +171,7 @@ def test_an_open_model_of_a_dict_and_a_batch() -> None:
         assert not session.coverage().fallback
 
 
+@pytest.mark.slow
 def test_an_open_model_of_all_values() -> None:
     data = model_of([reader("CastMap", "y", cast_to="TO_INT64")], [map_input(INT64)]).SerializeToString()
     peer = onnxruntime.InferenceSession(data)
@@ -190,6 +192,7 @@ def test_images_keep_maps(tmp_path: Path) -> None:
     assert stored is not None and stored.image.inputs == image.inputs
 
 
+@pytest.mark.slow
 def test_it_is_tuned_stripped_run_and_compared(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(linear().SerializeToString())

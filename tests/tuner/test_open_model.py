@@ -88,6 +88,7 @@ def test_it_runs_at_every_size(session: InferenceSession) -> None:
         check(session, feeds(*size))
 
 
+@pytest.mark.slow
 def test_sizes_get_kernels_before_they_are_run(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     session.compile_at({"batch": 3, "length": 5, "tail:0": 2})
     session.compile_at({"batch": 1, "length": 2, "tail:0": 2})
@@ -101,6 +102,7 @@ def test_sizes_get_kernels_before_they_are_run(session: InferenceSession, monkey
         session.compile_at({"batch": 3})
 
 
+@pytest.mark.slow
 def test_it_tells_of_its_dimensions(session: InferenceSession) -> None:
     assert session.get_inputs() == [
         NodeArg("x", "tensor(float)", ["batch", "length", 4]),
@@ -117,6 +119,7 @@ def test_it_tells_of_its_dimensions(session: InferenceSession) -> None:
     assert session.kernels_s(feeds(2, 3)) > 0
 
 
+@pytest.mark.slow
 def test_kernels_compute_what_has_been_compiled(session: InferenceSession) -> None:
     feed = feeds(2, 9)
     session.run(None, feed)
@@ -125,6 +128,7 @@ def test_kernels_compute_what_has_been_compiled(session: InferenceSession) -> No
     check(session, feed)
 
 
+@pytest.mark.slow
 def test_sizes_that_never_come_again_get_no_kernels(session: InferenceSession) -> None:
     for length in range(1, 12):
         check(session, feeds(1, length))
@@ -213,6 +217,7 @@ def test_a_file_that_is_replaced_gets_no_kernels(tmp_path: Path) -> None:
         assert any("has changed since the session was opened" in note for note in session.notes)
 
 
+@pytest.mark.slow
 def test_weights_that_are_replaced_get_no_kernels(tmp_path: Path) -> None:
     path, weights = tmp_path / "m.onnx", tmp_path / "weights.bin"
     model = onnx.load_from_string(build("g (float[n, 2] x) => (float[n, 2] y) { y = MatMul(x, w) }"))
@@ -391,6 +396,7 @@ def test_a_fork_while_sizes_are_compiled(session: InferenceSession) -> None:
     assert status == 0
 
 
+@pytest.mark.slow
 def test_a_model_in_a_file_opens_in_the_background_too(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(build(GROWING))
@@ -400,6 +406,7 @@ def test_a_model_in_a_file_opens_in_the_background_too(tmp_path: Path) -> None:
             assert session.wait()
 
 
+@pytest.mark.slow
 def test_one_process_compiles_all_sizes(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends when no size is wanted any more, and starts again."""
     monkeypatch.setattr(open_model, "EAGER_SIZES", 100)
@@ -420,6 +427,7 @@ def test_one_process_compiles_all_sizes(session: InferenceSession, monkeypatch: 
     assert len(started) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_its_process_ends_with_it() -> None:
     session = InferenceSession(build(GROWING), threads=1)

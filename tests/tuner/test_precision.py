@@ -84,6 +84,7 @@ def test_a_gpu_takes_it(wide: Path, request: pytest.FixtureRequest) -> None:
         assert np.abs(run(session) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.slow
 def test_a_process_in_the_background_compiles_it(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(executable, "open_executable", None)  # nothing is compiled in this process
@@ -94,6 +95,7 @@ def test_a_process_in_the_background_compiles_it(wide: Path, monkeypatch: pytest
         assert is_close(run(session), recounted(BF16))
 
 
+@pytest.mark.slow
 def test_sizes_that_stay_open_have_it(home: Path) -> None:
     with InferenceSession(wide_model("n"), threads=1, precision=BF16) as session:
         for rows in (1, 3):
@@ -180,6 +182,7 @@ def tuned(wide: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> list
     return arguments
 
 
+@pytest.mark.slow
 def test_tuning_and_lookups_are_of_a_precision(tuned: list[object], command: Command) -> None:
     for precision in Precision:
         told = command("lookup", *tuned, "--precision", precision).data
@@ -194,6 +197,7 @@ def test_tuning_and_lookups_are_of_a_precision(tuned: list[object], command: Com
     assert command("lookup", *tuned).data == command("lookup", *tuned, "--precision", "as given").data
 
 
+@pytest.mark.slow
 def test_a_job_is_of_a_precision(tuned: list[object], wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
     url = str(tuned[2])
@@ -232,6 +236,7 @@ def test_a_compiled_model_has_a_precision(wide: Path, command: Command) -> None:
     assert libraries[0] - libraries[1] > WEIGHT.nbytes / 2 - 4096  # the weight has half the size
 
 
+@pytest.mark.slow
 def test_a_benchmark_tells_the_error_of_a_precision(tuned: list[object], command: Command) -> None:
     pytest.importorskip("onnxruntime")
     for precision, least, most in (("as given", 0.0, 1e-6), (BF16, 2**-12, 2**-7)):
@@ -264,6 +269,7 @@ def recounted_error(path: Path, precision: str) -> float:
     return error
 
 
+@pytest.mark.slow
 def test_a_job_tells_the_error_of_its_precision(wide: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
     asked = ["--trials", 4, "--threads", 1, "--db", f"sqlite:///{wide.parent / 'tuning.db'}"]

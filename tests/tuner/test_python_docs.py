@@ -85,6 +85,7 @@ def _base_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(experience, "base", base)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_base_model")
 def test_the_page() -> None:
     names: dict[str, Any] = {}
@@ -127,6 +128,7 @@ def test_other_floats_have_kernels_as_the_page_says(kind: int) -> None:
         assert [one.type for one in session.get_outputs()] == [one.type for one in session.get_inputs()]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_base_model")
 def test_the_readme() -> None:
     [block] = [block for block in examples(README) if "InferenceSession, tune" in block]

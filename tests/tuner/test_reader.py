@@ -179,6 +179,7 @@ def test_one_that_takes_too_much_memory(sent: Any) -> None:
         assert reader.tasks(sent(small_model()), {}).tasks  # the next one is read all the same
 
 
+@pytest.mark.slow
 def test_one_that_takes_too_long(sent: Any) -> None:
     with Reader(time_s=1.0) as reader:
         reader.describe(sent(small_model()))  # the child is there

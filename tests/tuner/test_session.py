@@ -240,6 +240,7 @@ def test_a_time_to_wait_is_a_number(session: InferenceSession) -> None:
     assert session.wait(1) and session.wait(None) and session.wait(inf)
 
 
+@pytest.mark.slow
 def test_as_many_run_at_a_time_as_processors_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one run goes on, another takes a copy with memory of its own; a third one waits."""
     monkeypatch.setattr(execution, "available_cores", lambda: {0, 1})

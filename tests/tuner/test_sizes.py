@@ -486,6 +486,7 @@ def unique(x: Any, axis: int | None, ascending: int) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ascending", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, np.float16])
 def test_what_is_different(dtype: Any, ascending: int) -> None:

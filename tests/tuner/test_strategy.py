@@ -256,6 +256,7 @@ def maker(name):
     )
 
 
+@pytest.mark.slow
 def test_the_model_led_search_beats_chance():
     """At 96 trials of a space of 250,000, on each of three seeds; and comes near the best there is."""
     every = LARGE.sample(20_000, np.random.default_rng(9))

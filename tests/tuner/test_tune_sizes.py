@@ -51,6 +51,7 @@ def test_combinations() -> None:
         combinations({"a": range(1, 18)})
 
 
+@pytest.mark.slow
 def test_each_size_has_a_job_and_its_part_of_the_trials(model: Path, command: Command) -> None:
     done = command("tune", model, "--sizes", "batch=4,6,4", "--trials", 5, "--threads", 1, "--json")
     assert [(one["dims"], one["trials"]) for one in done.data["sizes"]] == [({"batch": 4}, 3), ({"batch": 6}, 2)]

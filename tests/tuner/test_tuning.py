@@ -91,6 +91,7 @@ def test_who_waits_for_a_dead_process_is_told_how_long(tmp_path: Path, monkeypat
     }
 
 
+@pytest.mark.slow
 def test_who_waits_for_another_process_has_its_report_and_its_own_seconds(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
     url, data = f"sqlite:///{tmp_path / 'tuning.db'}", small_model().SerializeToString()
@@ -165,6 +166,7 @@ def test_numbers_that_mean_nothing_are_refused(setting: str, value: object, tmp_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_model_without_tasks(tmp_path: Path, command: Command) -> None:
     path, url = one_node(tmp_path / "none.onnx", "Identity"), f"sqlite:///{tmp_path / 'tuning.db'}"
     report = command("tune", path, "--db", url, "--json").data
@@ -198,6 +200,7 @@ def test_a_model_of_texts(tmp_path: Path, command: Command) -> None:
     assert np.load(tmp_path / "output_0.npy").tolist() == ["ONE", "TWO", "THREE"]
 
 
+@pytest.mark.slow
 def test_what_has_no_kernel_is_said_before_the_search(tmp_path: Path, command: Command) -> None:
     path, url = tmp_path / "mixed.onnx", f"sqlite:///{tmp_path / 'tuning.db'}"
     body = "g (float[1,1,64,64] x) => (float[1,1,64,64] y) { a = Relu(x) b = Det(a) y = Mul(x, b) }"
@@ -212,6 +215,7 @@ def test_what_has_no_kernel_is_said_before_the_search(tmp_path: Path, command: C
     assert "% of the model's time is in 1 Det, which have no kernel" in " ".join(shown.out.split())
 
 
+@pytest.mark.slow
 def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 def test_the_child_of_a_fork_has_a_session_of_its_own() -> None:
     """The parent's has threads that are not there, for which its end would wait for ever."""
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> g {DET}')

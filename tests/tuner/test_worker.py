@@ -283,6 +283,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return heard
 
 
+@pytest.mark.slow
 def test_pause_resume_and_cancel_while_it_runs(store: Store, submit: Submit, heard: threading.Event) -> None:
     gate, job, other = Gate(), submit(trials=20), submit(trials=3)
     with at_work(store, Machine(gate)):
@@ -350,6 +351,7 @@ def test_a_candidate_that_takes_too_long_is_dropped_by_a_drain(store: Store, sub
     check(store, job.id, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wish", "state"), [("cancel", JobState.CANCELLED), ("pause", JobState.PAUSED)])
 def test_a_long_comparison_does_not_hold_up_who_wants_its_end(
     store: Store, submit: Submit, wish: str, state: JobState
@@ -377,6 +379,7 @@ def test_a_long_comparison_does_not_hold_up_who_wants_its_end(
     assert len(machine.pools) == 2 and not drain.event.is_set()
 
 
+@pytest.mark.slow
 def test_minutes_are_counted_over_processes(store: Store, submit: Submit) -> None:
     def slow(candidate: Candidate) -> Measurement:
         time.sleep(0.05)  # what is counted is time
@@ -408,6 +411,7 @@ def test_a_bug_ends_its_job_and_not_the_tuner(store: Store, submit: Submit, capl
     check(store, second.id, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [PoolError("no device", 0.0), ChildStartError("no child process")])
 def test_where_nothing_can_be_measured_the_job_waits(store: Store, submit: Submit, monkeypatch, fault) -> None:
     monkeypatch.setattr("tunewright.tuner.search.worker.BACKOFF_S", 0.2)
@@ -524,6 +528,7 @@ class Process:
         return out, err
 
 
+@pytest.mark.slow
 def test_sigterm_drains_a_process_and_another_goes_on(url: str, store: Store, submit: Submit) -> None:
     job = submit(trials=40)
     with Process(url) as first:
@@ -563,6 +568,7 @@ def test_a_process_that_people_drain_says_so_as_it_ends(
     assert json.loads(capfd.readouterr().out) == {"jobs": 0}
 
 
+@pytest.mark.slow
 def test_a_tuner_that_hung_changes_nothing(url: str, store: Store, submit: Submit) -> None:
     job = submit(trials=40)
     with Process(url) as first:
@@ -640,6 +646,7 @@ def timing(
     return UploadTiming(store.uploads, sha256, {"n": 4}, target, settings().objects, precision)
 
 
+@pytest.mark.slow
 def test_an_uploaded_model_is_timed_in_a_child(store: Store) -> None:
     data = small_model("n").SerializeToString()
     times = timing(store, data, hashlib.sha256(data).hexdigest())({"default": Variant({}), "tuned": Variant({})})
@@ -649,6 +656,7 @@ def test_an_uploaded_model_is_timed_in_a_child(store: Store) -> None:
     assert times.ratio("default", "tuned") is not None and times.disturbance.elapsed_s > 0
 
 
+@pytest.mark.slow
 def test_an_uploaded_model_has_a_vendor_beside_it(store: Store) -> None:
     """In the same child, if its outputs are those of the kernels there."""
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -84,6 +84,7 @@ def test_it_does_not_look_into_its_parent(child: Child) -> None:
         child.request("environment_of", 10, pid=os.getpid())
 
 
+@pytest.mark.slow
 def test_its_processor_time_is_limited_for_each_request(child: Child) -> None:
     for _ in range(2):
         start_s = time.monotonic()

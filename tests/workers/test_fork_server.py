@@ -138,6 +138,7 @@ def test_an_orphan_that_the_system_has_reaped_is_let_go() -> None:
     process._kill_group(orphan.pid)
 
 
+@pytest.mark.slow
 def test_the_end_of_their_parent_is_no_fault_of_what_was_requested(children: list[Child]) -> None:
     fork_server = parent_of(children[0].request("pid", 10))
     killer = threading.Timer(0.1, os.kill, (fork_server, signal.SIGKILL))

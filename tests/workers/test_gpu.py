@@ -112,6 +112,7 @@ def pool(limits, tmp_path_factory) -> Iterator[LocalPool]:
         yield local_pool
 
 
+@pytest.mark.slow
 def test_a_pool_measures_for_a_gpu(pool, task):
     faults = {
         "ok": (Status.OK, ""),

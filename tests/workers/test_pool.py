@@ -42,6 +42,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 def test_failures_cost_only_themselves(pool: Pool, make) -> None:
     candidates = [make.default(), *map(make.planted, FAULTS), make.planted("ok")]
     results = list(pool.measure(candidates))
@@ -126,6 +127,7 @@ def quarantined(pool: Pool) -> list[str]:
     return [state.name for state in pool.devices() if state.quarantined_until]
 
 
+@pytest.mark.slow
 def test_a_broken_device_is_quarantined_and_heals(pool: Pool, make, broken) -> None:
     elsewhere = make.of_other_task("Unlucky")  # nothing is known of it
     candidates = [elsewhere.default(), elsewhere.planted("build_error"), elsewhere.planted("segfault")]

@@ -102,6 +102,7 @@ def node(ray_cluster: RayCluster) -> Iterator[SecondNode]:
         yield second
 
 
+@pytest.mark.slow
 def test_a_cluster_has_the_targets_of_its_nodes(ray_cluster: RayCluster, node: SecondNode, make) -> None:
     opened: Machines = ray_cluster
     cores = sorted(target.threads for target in opened.targets())
@@ -115,6 +116,7 @@ def test_a_cluster_has_the_targets_of_its_nodes(ray_cluster: RayCluster, node: S
         opened.pool(replace(make.target, threads=1000))
 
 
+@pytest.mark.slow
 def test_a_broken_device_leaves_its_work_to_others(ray_cluster: RayCluster, node: SecondNode, make, broken) -> None:
     elsewhere = make.of_other_task("LeftToOthers")
     with ray_cluster.pool(make.target) as pool, broken(OTHER):
@@ -138,6 +140,7 @@ def make_ready(pool: Pool, make, as_it_times) -> None:
                 break
 
 
+@pytest.mark.slow
 def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, as_it_times) -> None:
     """It is killed while it times; its candidate is timed elsewhere, and none is lost."""
     leaving = make.of_other_task("Leaving")  # nothing is known of it: each device is busy with one that hangs
@@ -153,6 +156,7 @@ def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, 
     assert [measurement.status for measurement in measurements.values()] == [Status.OK]
 
 
+@pytest.mark.slow
 def test_a_node_that_is_gone_does_not_answer(ray_cluster: RayCluster) -> None:
     """So that what was lost with it is put down to it, before Ray has missed it."""
     with second_node(ray_cluster) as node:
@@ -164,6 +168,7 @@ def test_a_node_that_is_gone_does_not_answer(ray_cluster: RayCluster) -> None:
         assert len(ray_cluster.nodes.ids()) == 1 and ray_cluster.nodes.are_alive(ray_cluster.nodes.ids())
 
 
+@pytest.mark.slow
 def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, tmp_path: Path) -> None:
     """Whoever has it; when its owner is killed in the middle, the work of others goes on."""
     import ray

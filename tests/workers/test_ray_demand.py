@@ -72,6 +72,7 @@ def node(ray_cluster: RayCluster) -> Iterator[SecondNode]:
     wait_for(lambda: OTHER not in names(ray_cluster) and not seats())
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_job_asks_for_nodes_and_lets_them_go(
     ray_cluster: RayCluster, node: SecondNode, make, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +93,7 @@ def test_a_job_asks_for_nodes_and_lets_them_go(
     wait_for(lambda: not any(name.rpartition(":")[2] == OTHER or OTHER in name for name in keepers(ray)))
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_one_more_node_is_waited_for_and_kept_as_it_comes(ray_cluster: RayCluster, node: SecondNode, make) -> None:
     ask = ray_cluster.nodes._demand.ask
@@ -105,6 +107,7 @@ def test_one_more_node_is_waited_for_and_kept_as_it_comes(ray_cluster: RayCluste
         wait_for(lambda: seats() == {"CREATED": 2})
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_builds_are_no_demand_where_the_cluster_grows(ray_cluster: RayCluster, node: SecondNode, make) -> None:
     """Each is for a node that is there: Ray's autoscaler starts none for those."""

@@ -53,6 +53,7 @@ def node(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secon
         wait_for(lambda: GPU not in cluster.targets())
 
 
+@pytest.mark.slow
 def test_a_gpu_of_a_node_is_a_device_of_its_own(
     cluster: RayCluster, node: SecondNode, task, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_builder_lost_with_its_node_is_replaced_more_often(
     assert "took its Ray worker with it, 5 times" in lost.error
 
 
+@pytest.mark.slow
 def test_a_lost_keeper_is_replaced(ray_cluster: RayCluster, ray_pool: RayPool, make, as_it_times) -> None:
     pid = keeper_pid(ray_cluster, make.target)
     with as_it_times("own", lambda: os.kill(pid, signal.SIGKILL)):
@@ -150,6 +151,7 @@ def join(address: str, objects: Path, candidate: Any, environment: dict[str, str
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_a_running_cluster_is_joined_with_its_token(ray_pool: RayPool, make, tmp_path: Path) -> None:
     import ray
 

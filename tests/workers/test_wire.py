@@ -90,6 +90,7 @@ def test_a_stream_that_ends_early_has_ended() -> None:
     assert read(BytesIO(frame({"a": 1})[:-1])) is None
 
 
+@pytest.mark.slow
 def test_a_task_that_was_read_last_is_not_read_again(make, other_task) -> None:
     last = TaskCache()
     first = read_candidate(candidate_json(make.default()), last)

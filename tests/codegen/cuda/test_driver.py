@@ -80,6 +80,7 @@ def driver(monkeypatch):
 ARTIFACT = GpuArtifact(b"", "", (Launch("k", (1, 1, 1), 32, 0),), {}, (), (), {})
 
 
+@pytest.mark.slow
 def test_what_is_recorded_keeps_its_code(driver, monkeypatch):
     """A graph of CUDA is worth nothing once its module is unloaded."""
     monkeypatch.setattr(Module, "get_function", lambda self, symbol: SimpleNamespace(ptr=1))
@@ -298,6 +299,7 @@ def test_what_tells_no_clocks_says_what_to_do(sensors, monkeypatch):
         management()
 
 
+@pytest.mark.slow
 def test_code_is_loaded_once_for_all_that_run_it(driver, monkeypatch):
     monkeypatch.setattr(Module, "loaded", [])
     other = replace(ARTIFACT, code=b"other", sha256="other")

@@ -82,6 +82,7 @@ def test_wide_loads_and_stores(compiler):
         assert all(f".{words}." in line if words else ".v" not in line for line in lines) and lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", KNOWN)
 def test_every_instruction_compiles(arch, compiler):
     """Each in a kernel of its own, all in one text: most of the time is not spent on the kernels."""

@@ -79,6 +79,7 @@ def test_the_module_is_an_integration() -> None:
         find_integration("tensorflow")
 
 
+@pytest.mark.slow
 def test_groups_share_the_budget(tmp_path: Path, db: str, no_sessions: None) -> None:
     reports = tune(parted(tmp_path / "parted.onnx"), dims={"batch": 256}, db=db, trials=5, threads=1)
     assert [report.trials for report in reports] == [3, 2]
@@ -95,6 +96,7 @@ def test_groups_share_the_budget(tmp_path: Path, db: str, no_sessions: None) -> 
     del session
 
 
+@pytest.mark.slow
 def test_the_command_tunes_groups(tmp_path: Path, db: str, command: Command, no_sessions: None) -> None:
     path = parted(tmp_path / "parted.onnx")
     words = ("tune", path, "--for", "onnxruntime", "--dim", "batch=256", "--db", db, "--threads", 1, "--trials", 4)
@@ -109,6 +111,7 @@ def test_the_command_tunes_groups(tmp_path: Path, db: str, command: Command, no_
     assert (sizes.code, "--dim batch=SIZE" in sizes.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_relative_name_will_do(
     tmp_path: Path, db: str, command: Command, monkeypatch: pytest.MonkeyPatch, no_sessions: None
 ) -> None:
@@ -138,6 +141,7 @@ def test_dimensions_without_a_name_are_told(tmp_path: Path, db: str, command: Co
     assert (done.code, "'x:0' has none: name it in the model" in done.err) == (2, True), done.err
 
 
+@pytest.mark.slow
 def test_a_model_that_is_ours_is_tuned_as_ever(tmp_path: Path, db: str, command: Command, no_sessions: None) -> None:
     path = write(tmp_path / "whole.onnx", WHOLE)
     done = command("tune", path, "--for", "onnxruntime", "--dim", "batch=4", "--db", db, "--trials", 2, "--json")
@@ -187,6 +191,7 @@ def labels_and_dims(db: str) -> set[tuple[str, int | None]]:
         return {(job.label, job.spec.settings.get("dims", {}).get("batch")) for job in store.jobs.list()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", ["16", "batch"])
 def test_a_session_is_tuned_while_it_runs(
     tmp_path: Path, db: str, batch: str, no_sessions: None, caplog: pytest.LogCaptureFixture
@@ -207,6 +212,7 @@ def test_a_session_is_tuned_while_it_runs(
     del session, tuning
 
 
+@pytest.mark.slow
 def test_a_session_is_tuned_in_its_precision(tmp_path: Path, db: str, no_sessions: None) -> None:
     path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", "16"))
     session, tuning = opened(path, db, 0.02, precision="bf16")
@@ -218,6 +224,7 @@ def test_a_session_is_tuned_in_its_precision(tmp_path: Path, db: str, no_session
     del session, tuning
 
 
+@pytest.mark.slow
 def test_groups_are_tuned_one_after_the_other(tmp_path: Path, db: str, no_sessions: None) -> None:
     path = parted(tmp_path / "parted.onnx", "256")
     session, tuning = opened(path, db, 0.04)
@@ -228,6 +235,7 @@ def test_groups_are_tuned_one_after_the_other(tmp_path: Path, db: str, no_sessio
     del session, tuning
 
 
+@pytest.mark.slow
 def test_a_session_that_is_closed_ends_its_tuning(tmp_path: Path, db: str, no_sessions: None) -> None:
     path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", "16"))
     session, tuning = opened(path, db, 60)
@@ -259,6 +267,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_hard_leaves_no_tuning_behind(tmp_path: Path, db: str) -> None:
     path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", "16"))
     words = [sys.executable, "-c", HARD_END, str(path), db]
