@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from . import short_timing
 from .memory import quick_folder
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             patch.setenv(name, str(home / name.lower()))
         # Hundreds of processes start in a run: where nothing compiled may be kept, each would compile the package anew.
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _brief_timing() -> Iterator[None]:
+    """In this process; those that tests start take their time, unless they are started as `short_timing`."""
+    with pytest.MonkeyPatch.context() as patch:
+        short_timing.shorten(patch.setattr)
         yield
 
 

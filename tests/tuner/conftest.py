@@ -22,7 +22,6 @@ from tunewright.tuner.session.static_model import StaticModel
 
 from ..commands import Command, commands
 from ..workers.simulated import VERSIONS
-from . import short_timing
 from .interpreted import GPU, Interpreted
 
 
@@ -57,14 +56,6 @@ def store() -> Iterator[Store]:
     """An empty one, in memory."""
     with open_store("sqlite://") as opened:
         yield opened
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _brief_timing() -> Iterator[None]:
-    """In this process; those that tests start take their time, unless they are started as `short_timing`."""
-    with pytest.MonkeyPatch.context() as patch:
-        short_timing.shorten(patch.setattr)
-        yield
 
 
 @pytest.fixture(scope="package", autouse=True)

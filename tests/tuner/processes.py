@@ -14,7 +14,7 @@ from tunewright.db.errors import StoreError
 from tunewright.db.store import Store, open_store
 from tunewright.tuner import cli
 
-from . import short_timing
+from .. import short_timing
 from .fake_pool import TARGET
 
 PROGRAM = (sys.executable, "-P", "-m", "tunewright.tuner.cli")

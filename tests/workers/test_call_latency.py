@@ -53,6 +53,11 @@ class Clock:
         return run
 
 
+@pytest.fixture(autouse=True)
+def _brief_timing() -> None:
+    """It is what is tested here: the clock is a fake one."""
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
