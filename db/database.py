@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from itertools import count, islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, TextClause, delete, func, insert, literal_column, select
+from sqlalchemy import Connection, Engine, TextClause, delete, event, func, insert, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.sql.dml import ReturningInsert
 
 from .engine import WRITE_OPTION, redact, translate_errors
@@ -76,8 +77,9 @@ class Database:
         return redact(self.engine.url)
 
     def close(self) -> None:
-        """End all waits and release the connections."""
+        """End all waits and release the connections; one that is in use now is closed when that is over."""
         self.notifier.close()
+        event.listen(self.engine.pool, "checkin", _close_connection)
         self.engine.dispose()
 
     @contextmanager
@@ -234,6 +236,11 @@ def write_session(
 ) -> Callable[Concatenate[Owner, Parameters], Result]:
     """The same for one that writes."""
     return in_transaction(method, lambda database: database.write())
+
+
+def _close_connection(_connection: object, entry: ConnectionPoolEntry) -> None:
+    """Close what comes back to a pool that has ended, which would keep it."""
+    entry.invalidate()
 
 
 def in_transaction(

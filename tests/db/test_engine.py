@@ -205,6 +205,16 @@ def test_a_store_outlives_its_connections(make_url, postgres_url, samples):
         assert store.record(samples.record(1))
 
 
+@pytest.mark.postgres
+def test_a_connection_in_use_is_closed_after_its_store(make_url):
+    store = open_store(make_url("postgres"))
+    with store.database.engine.connect() as connection:
+        used: Any = connection.connection.driver_connection
+        store.close()
+        assert not used.closed
+    assert used.closed
+
+
 def fails(url, **options):
     """What opening says: one line."""
     with pytest.raises(StoreError) as error:
