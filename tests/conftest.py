@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 # Peers write into the home when they are imported, some tests import them while they are collected.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
+# By default a fifth of the time of all tests goes into looking for garbage.
+gc.set_threshold(50_000, 20, 20)
 
 # No deadline, since a shared machine has slow moments; fixed examples in CI, so that a red run can be repeated.
 hypothesis.settings.register_profile("local", deadline=None)
@@ -120,6 +124,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lost = [item.nodeid for item in items if item.get_closest_marker("ray") and _group(item.nodeid) != "ray"]
     if lost:
         raise pytest.UsageError(f"these start Ray, and their names do not say so: {lost}")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no garbage is looked for there."""
+    gc.collect()
+    gc.freeze()
 
 
 def _group(nodeid: str) -> str:
