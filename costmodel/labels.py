@@ -76,8 +76,8 @@ class TrainingData:
 
 
 def sketch_mark(space: Space) -> str:
-    """The sketch of a space with its version: another one writes other kernels."""
-    return f"{space.sketch} {space.version}"
+    """The sketch of a space with its version, and the knobs that set it apart: others write other kernels."""
+    return " ".join((space.sketch, str(space.version), *(knob.name for knob in space.knobs if knob.is_apart)))
 
 
 def _kind(sets: Sequence[Trials]) -> str:

@@ -24,7 +24,7 @@ from .cpu.split import SplitSketch
 from .cpu.trees import TreesSketch
 from .cpu.window import WindowSketch
 from .cpu.winograd import WinogradSketch
-from .cuda.attention_tiles import AttentionTilesSketch, query_rows
+from .cuda.attention_tiles import FILLED, AttentionTilesSketch, do_blocks_share_keys, query_rows
 from .cuda.elements import ElementsSketch
 from .cuda.product_tiles import ProductTilesSketch
 from .cuda.row_blocks import RowBlocksSketch
@@ -155,3 +155,10 @@ def attention_rows(task: Task, target: Target) -> int:
     """The queries that share keys, where a task is attention that a GPU computes in one launch; 0 where it is none."""
     is_one_launch = any(find_space(each, task, target) for each in ATTENTION)
     return query_rows(task) if is_one_launch else 0
+
+
+def has_enough_blocks(task: Task, target: Target) -> bool:
+    """Whether by default attention in one launch has blocks for most multiprocessors, or as many as keys are for."""
+    space = spaces(task, target)[0]
+    blocks = space.tiling(space.columns(space.row(space.default)[None])).chunks
+    return do_blocks_share_keys(task, target) or bool(blocks[0] >= FILLED * target.threads)

@@ -60,11 +60,13 @@ class Knob:
     """One choice. `choices` ascend where they are sizes, so that neighbours in number are neighbours in kind.
 
     `says`: what any choice but the first one means, as a sentence with {} for the value, where it can be said alone.
+    `is_apart`: some spaces of its sketch have it, of which trials of the others teach nothing.
     """
 
     name: str
     choices: tuple[int, ...]
     says: str = ""
+    is_apart: bool = False
 
 
 KNOB_MEANINGS: Mapping[str, str] = {

@@ -1,5 +1,8 @@
 """Attention tiles: attention of narrow floats as one launch on a GPU, with neither scores nor weights in memory
 (`tiles.attention_tile`).
+
+Few queries that meet a long cache are few tiles: then blocks may share the keys of each, and a second launch combines
+what they have (`tiles.attention_parts`).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ..description import SchedulePoint
 from ..patterns.attention import Attention, match_attention
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import BlockShape, Columns, Knob, Space, Tiling
+from ..space import BlockShape, Columns, Knob, Space, Tiling, point_columns
 from .tiles.attention_tile import DEPTH, AttentionTile, pad_extent
 from .tiles.shared_tile import ROWS, width
 from .tiles.sides import (
@@ -33,6 +36,7 @@ from .tiles.sides import (
     fits_multiprocessor,
     operands,
     size,
+    steps,
     tiling,
 )
 
@@ -49,6 +53,33 @@ DEFAULTS = (
     {"warps": 1, "block_places": 16, "stages": 2},
 )
 """The first that is legal is taken."""
+
+SPLITS = (1, 2, 4, 8, 16, 32)
+
+SHARED_BY = "{} blocks share the keys of a tile; a launch of its own combines what they have."
+"""What the knob says by which blocks share keys."""
+
+FEW_ROWS = 64
+"""Rows of scores up to which blocks may share keys: one tile, of queries that meet a long cache."""
+
+LEAST_KEYS = 64
+"""Keys of a block, where blocks share those of a tile."""
+
+LONG = 512
+"""Keys from which on blocks share them by default: fewer are hardly worth a launch more."""
+
+MOST_BLOCKS = 4
+"""Blocks of a multiprocessor beyond which sharing keys by more of them gains nothing."""
+
+FILLED = 0.75
+"""The part of the multiprocessors that have a block, from which on by default no more blocks share keys."""
+
+SHARING = tuple(
+    {"warps": warps, "block_places": keys, "stages": stages}
+    for keys, stages in ((64, 4), (32, 4), (32, 2), (16, 2))
+    for warps in (4, 2, 1)
+)
+"""Defaults where blocks share keys, the first that is legal: all rows in a tile, and much under way from memory."""
 
 
 @lru_cache(maxsize=256)
@@ -70,7 +101,7 @@ def query_rows(task: Task) -> int:
 
 
 class AttentionTilesSketch(PatternSketch[Attention]):
-    """One launch for an attention, with tiles of warps."""
+    """One launch for an attention, with tiles of warps, or two where blocks share keys."""
 
     name = "attention_tiles"
     version = 1
@@ -85,31 +116,62 @@ class AttentionTilesSketch(PatternSketch[Attention]):
             Knob("block_places", (16, 32, 64, 128)),
             Knob("stages", (2, 3, 4)),
         )
-
-        def legal(columns: Columns) -> NDArray[np.bool_]:
-            return _legal(task, attention, target, columns)
-
+        splits = splits_of(attention, target)
         return self.space_of(
-            knobs,
-            legal=legal,
+            knobs if len(splits) == 1 else (*knobs, Knob("splits", splits, SHARED_BY, is_apart=True)),
+            legal=lambda columns: _legal(task, attention, target, columns),
             tiling=lambda columns: _tiling(attention, columns),
-            preferred=first_legal(DEFAULTS, legal),
+            preferred=preferred_tiles(task, attention, target),
             block=lambda columns: _block(task, attention, columns),
         )
 
     def write(self, task: Task, attention: Attention, schedule: Schedule, target: Target) -> Kernel:
-        launch = AttentionTile(attention, input_shapes(task), **dict(schedule.values)).lower()
-        return Kernel(params(task, {}), (), Block((launch,)))
+        tile = AttentionTile(attention, input_shapes(task), **dict(schedule.values))
+        if tile.splits == 1:
+            return Kernel(params(task, {}), (), Block((tile.lower(),)))
+        return Kernel(params(task, {}), tile.parts.buffers, Block((tile.lower(), tile.parts.combine())))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         warps, places, stages = (point.values[name] for name in ("warps", "block_places", "stages"))
+        launches = "one launch" if point.values.get("splits", 1) == 1 else "two launches"
         yield from point.say_start(
-            "Attention in one launch on tensor cores: scores and weights are in registers, and nowhere else.",
+            f"Attention in {launches} on tensor cores: scores and weights are in registers, and nowhere else.",
             warps * WARP,
         )
         rows = f"{counted(ROWS * warps, 'row')} of scores, {ROWS} a warp"
         yield f"A block has {rows}, for {counted(places, 'key')} a round and as many values."
         yield f"What a round needs is copied {counted(stages - 1, 'round')} ahead."
+        yield from point.say_knobs()
+
+
+def splits_of(attention: Attention, target: Target) -> tuple[int, ...]:
+    """How many blocks may share the keys of a tile: one alone, unless few queries meet many keys."""
+    sides, keys = Sides.of(attention.scores), attention.key_axis.extent
+    most = MOST_BLOCKS * target.threads // size(sides.batch) if size(sides.rows) <= FEW_ROWS else 1
+    return tuple(n for n in SPLITS if n <= max(min(most, keys // LEAST_KEYS), 1))
+
+
+def preferred_tiles(task: Task, attention: Attention, target: Target) -> Mapping[str, int]:
+    """The first of the defaults that is legal, by the fewest blocks a tile of which there are enough."""
+    splits, sides = splits_of(attention, target), Sides.of(attention.scores)
+
+    def legal(columns: Columns) -> NDArray[np.bool_]:
+        return _legal(task, attention, target, columns)
+
+    if len(splits) == 1:
+        return first_legal(DEFAULTS, legal)
+    if attention.key_axis.extent < LONG:
+        return {**first_legal(DEFAULTS, legal), "splits": 1}
+    values = first_legal(SHARING, legal)
+    count = size(sides.batch) * steps(sides.rows, ROWS * values["warps"])
+    able = [n for n in splits if legal(point_columns({**values, "splits": n}))[0]] or [1]
+    return {**values, "splits": next((n for n in able if n * count >= FILLED * target.threads), able[-1])}
+
+
+def do_blocks_share_keys(task: Task, target: Target) -> bool:
+    """Whether blocks share the keys of an attention by default: else most multiprocessors would have none."""
+    attention = match_narrow_attention(task)
+    return attention is not None and preferred_tiles(task, attention, target).get("splits", 1) > 1
 
 
 def input_shapes(task: Task) -> Mapping[str, tuple[int, ...]]:
@@ -132,11 +194,13 @@ def _block(task: Task, attention: Attention, columns: Columns) -> BlockShape:
 
 
 def _legal(task: Task, attention: Attention, target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    """Within shared memory and registers, no tile that is mostly beyond the edges, and no block without a round."""
     warps, block = columns["warps"], columns["block_places"]
     legal = fits_multiprocessor(target, _block(task, attention, columns))
     legal &= (warps == 1) | (ROWS * warps < 2 * size(Sides.of(attention.scores).rows))
-    return np.asarray(legal & ((block == DEPTH) | (block < 2 * attention.key_axis.extent)))
+    legal &= (block == DEPTH) | (block < 2 * attention.key_axis.extent)
+    rounds = -(-attention.key_axis.extent // block)
+    return np.asarray(legal & (columns.get("splits", np.ones_like(rounds)) <= rounds))
 
 
 def _tiling(attention: Attention, columns: Columns) -> Tiling:
@@ -154,6 +218,6 @@ def attention_tiling(
         "block_rows": rows * groups,
         "block_columns": whole,
         "block_depth": columns["block_places"],
-        "splits": np.ones_like(groups),
+        "splits": columns.get("splits", np.ones_like(groups)),
     }
     return tiling(attention.context, blocks, (np.full_like(groups, rows), whole, np.full_like(groups, depth)))

@@ -23,7 +23,7 @@ from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling
-from .attention_tiles import attention_tiling, input_shapes, match_narrow_attention
+from .attention_tiles import attention_tiling, do_blocks_share_keys, input_shapes, match_narrow_attention
 from .tiles.shared_tile import product_depth
 from .tiles.sides import Sides, first_legal, size
 from .tiles.specialized_attention_tile import SpecializedAttentionTile, views
@@ -63,7 +63,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
 
     def recognise(self, task: Task, target: Target) -> Attention | None:
         matched = match_narrow_attention(task)
-        if target.gpu is None or not target.gpu.has_warpgroups or matched is None:
+        if target.gpu is None or not target.gpu.has_warpgroups or matched is None or not matched.scores.rows:
             return None
         attention = Attention(_with_one_row_axis(matched.scores), _with_one_row_axis(matched.context))
         return attention if views(attention, input_shapes(task)) is not None else None
@@ -85,6 +85,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
             legal=legal,
             tiling=lambda columns: _tiling(attention, columns),
             preferred=first_legal(DEFAULTS, legal),
+            first_choice=not do_blocks_share_keys(task, target),
             block=lambda columns: _block(attention, columns),
         )
 

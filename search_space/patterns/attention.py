@@ -26,7 +26,10 @@ from .product import Product, factors
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Both products. Between them is a softmax along `key_axis`, the last axis of the scores."""
+    """Both products. Between them is a softmax along `key_axis`, the last axis of the scores.
+
+    One query for each head of keys has no rows: all that there are is a batch of heads.
+    """
 
     scores: Product  # with the keys as panel
     context: Product  # with the values as panel
@@ -66,7 +69,7 @@ def match_attention(task: Task) -> Attention | None:
 def _match_softmax(first: FusedStage, between: Sequence[FusedStage]) -> tuple[Var | None, str | None]:
     """Match four fused stages as a softmax of scores: its axis and its output; None for both if it is none."""
     top, weight, total, normal = between
-    *rows, along = first.index
+    along = first.index[-1]
     if not isinstance(along, Var) or [part.stage.combiner for part in (top, total)] != ["max", "sum"]:
         return None, None
     if any(len(part.stage.reduce) != 1 for part in (top, total)) or weight.stage.reduce or normal.stage.reduce:
@@ -90,7 +93,7 @@ def _match_softmax(first: FusedStage, between: Sequence[FusedStage]) -> tuple[Va
     scaled = op("mul", Load(weight.output, at, DType.F32), Load(total.output, at[:-1], DType.F32))
     is_normal = _strip_cast(normal.apply_epilogue(normal.stage.body)) == scaled
     is_softmax = is_top and is_weight and is_total and total.epilogue == inverse and is_normal
-    return (along, normal.output) if is_softmax and rows else (None, None)
+    return (along, normal.output) if is_softmax else (None, None)
 
 
 def _is_plain(part: FusedStage) -> bool:
@@ -135,7 +138,7 @@ def _is_consistent(attention: Attention) -> bool:
     columns_of = dict(zip(_names(scores.fused_stage.index), _names(mixed.broadcast.index), strict=True))
     rows, batch = (tuple(columns_of.get(name) for name in names) for names in (scores.rows, scores.batch))
     same = rows == mixed.rows and batch == mixed.batch
-    return same and not scores.columns and not mixed.columns and bool(rows)
+    return same and not scores.columns and not mixed.columns
 
 
 def _names(index: Sequence[Expr]) -> list[str]:

@@ -129,6 +129,27 @@ def test_products_of_bytes_compile(name, arch):
         builds_without_spills(task, target, schedule)
 
 
+@pytest.mark.parametrize("mask", ["", "[{queries}, {keys}]"], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    "sizes", [(8, 4, 2047, 128), (32, 1, 2048, 128), (8, 20, 2048, 64), (4, 64, 4096, 128), (6, 5, 601, 80)]
+)
+@pytest.mark.parametrize("arch", TARGETS)
+def test_attention_whose_keys_are_shared_compiles(arch, sizes, mask):
+    heads, queries, keys, depth = sizes
+    inputs = f"q[{heads}, {queries}, {depth}] k[{heads}, {keys}, {depth}] v[{heads}, {keys}, {depth}]"
+    steps = "t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v)"
+    if not mask:
+        steps = steps.replace("s = Add(r, m)", "s = Identity(r)")
+    text = f"float16: {inputs}{' m' + mask.format(queries=queries, keys=keys) if mask else ''} | {steps} | y"
+    target = TARGETS[arch]
+    task = next(task for task in tasks_of(text, {}) if sketch("attention_tiles").applies(task, target))
+    space = sketch("attention_tiles").space(task, target)
+    assert space.default["splits"] > 1 and default_schedule(task, target) == space.default
+    builds_without_spills(task, target, space.default)
+    for schedule in map(space.schedule, space.sample(2, np.random.default_rng(0))):
+        builds_without_spills(task, target, schedule, MOST_SPILLED_BYTES)
+
+
 @pytest.mark.parametrize("text", ["half_dense", "bytes"])
 def test_copies_of_whole_pieces_compile(text):
     task = tasks_of(MODELS[text], {"a": 196, "b": 512, "c": 256, "d": 1})[0]

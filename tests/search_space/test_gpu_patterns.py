@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 import onnx
 import pytest
@@ -113,14 +115,14 @@ SHAPES = {
 """What Reshape, Expand and Unsqueeze are told, by name."""
 
 
-def model_of(inputs, nodes, **weights):
-    """A model in float16 with random weights, as its bytes."""
+def model_of(inputs, nodes, shapes=MappingProxyType({}), **weights):
+    """A model in float16 with random weights, as its bytes. `shapes`: what Reshape and the like are told more."""
     model = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 20]> g ({inputs}) => (float16 y) {{ {nodes} }}'
     )
     rng = np.random.default_rng(0)
     arrays = {name: rng.standard_normal(shape).astype(np.float16) / 16 for name, shape in weights.items()}
-    arrays |= {name: np.array(shape) for name, shape in SHAPES.items()} | {
+    arrays |= {name: np.array(shape) for name, shape in {**SHAPES, **shapes}.items()} | {
         "scale": np.float16(0.125),
         "low": np.float16(-1e4),
     }

@@ -38,6 +38,10 @@ MODELS = {
         <float[1, 12, 4] w = {R}, float[1, 12, 3] r = {S}> { y, h, c = LSTM<hidden_size = 3>(x, w, r) }""",
     "without a kernel": """(float[1, 1, 6, 6] x) => (float[1, 1, 6, 6] y, float[1, 1] b)
         { a = Relu(x) b = Det(a) c = Mul(a, b) y = Softmax(c) }""",
+    "a long cache": """(float16[2, 3, 16] x, float16[2, 600, 16] k, float16[2, 600, 16] v, float16[2, 1, 16] new)
+        => (float16[2, 3, 16] y) <float scale = {0.25}>
+        { keys = Concat<axis = 1>(k, new) values = Concat<axis = 1>(new, v) t = Transpose<perm = [0, 2, 1]>(keys)
+          factor = CastLike(scale, x) q = Mul(x, factor) s = MatMul(q, t) p = Softmax(s) y = MatMul(p, values) }""",
     "handed through": """(float[4, 5] x) => (float[4, 5] x2, float[20] r, float[4, 5] y) <int64[1] flat = {20}>
         { x2 = Identity(x) r = Reshape(x, flat) y = Exp(x) }""",
 }  # fmt: skip

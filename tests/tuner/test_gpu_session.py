@@ -19,7 +19,7 @@ from tunewright.codegen.llvm.build import BuildError
 from tunewright.db.store import open_store
 from tunewright.graph.numerics import Numerics
 from tunewright.search_space.measurement import Measurement, Record, Status
-from tunewright.search_space.sketches import spaces
+from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused, refusals
 from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.source import ScheduleSource
@@ -99,6 +99,19 @@ def test_products_of_one_operand_are_one(gpu: Interpreted) -> None:
     with InferenceSession.of(model, GPU, {}) as session:
         feeds = feeds_of(session, 0)
         agree(session.run(None, feeds), reference(data, feeds))
+
+
+def test_blocks_share_a_long_cache(gpu: Interpreted) -> None:
+    """Of a decoder that nobody tuned: a launch for parts of the keys, and one for what they come to."""
+    data = model_of("a long cache")
+    model = open_for(GPU, data)
+    [attention] = [task for task, _ in model.tasks.values() if "Softmax" in task.op]
+    schedule = default_schedule(attention, GPU)
+    assert schedule.sketch == "attention_tiles" and schedule["splits"] == 8
+    with InferenceSession.of(model, GPU, {}) as session:
+        for seed in range(3):
+            feeds = feeds_of(session, seed)
+            agree(session.run(None, feeds), reference(data, feeds))
 
 
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:

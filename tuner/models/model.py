@@ -27,7 +27,7 @@ from tunewright.graph.numerics import PROCESSOR, Numerics, Precision
 from tunewright.graph.onnx_import import faults_named, load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
-from tunewright.search_space.sketches import attention_rows
+from tunewright.search_space.sketches import attention_rows, has_enough_blocks
 
 from .assembly import Assembly, CallRange, TaskChain
 
@@ -135,9 +135,10 @@ class Model:
         return replace(self, steps=tuple(step for step in steps if step is not None), chains=(), places=places)
 
     def settle_attention(self, target: Target) -> Model:
-        """The model for a GPU: attention is one launch where its kernels apply. Few queries are left to measurements.
+        """The model for a GPU: attention is one launch where its kernels apply.
 
-        Segments that are no such launch are dropped.
+        Few queries that keep few multiprocessors busy are left to measurements. Segments that are no such launch are
+        dropped.
         """
         offered = [
             [(segment, rows) for segment in chain.segments if (rows := attention_rows(segment.call.task, target))]
@@ -146,7 +147,7 @@ class Model:
         settled = {
             number: segments[0][0]  # one is all that a chain has, unless softmaxes follow each other
             for number, segments in enumerate(offered)
-            if segments and segments[0][1] >= MANY_QUERIES
+            if segments and (segments[0][1] >= MANY_QUERIES or has_enough_blocks(segments[0][0].call.task, target))
         }
         open_chains = tuple(
             replace(chain, segments=tuple(segment for segment, _ in segments))

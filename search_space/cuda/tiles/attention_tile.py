@@ -12,7 +12,8 @@
                 sums = sums * scale + weights x values
         output = epilogue(sums / total)
 
-A row is in the registers of four lanes, which reduce its values together.
+A row is in the registers of four lanes, which reduce its values together. Blocks may share the keys of a tile: each
+takes rounds in turn with the others, and writes what it has of the sums (`attention_parts`).
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from tunewright.codegen.ir.ir import Block, Buffer, Do, For, LoopKind, Scope, St
 from ...axes import axis_indices, unravel
 from ...buffers import allocate
 from ...patterns.attention import Attention
+from .attention_parts import AttentionParts
 from .block_tile import ROUND, overlap_rounds
 from .online_softmax import EACH, SCORES, SUMS, OnlineSoftmax
 from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, product_depth, unroll, width
 from .sides import (
     OperandTile,
     Sides,
+    guard_extent,
     operands,
     size,
     steps,
@@ -59,6 +62,7 @@ class AttentionTile:
     warps: int  # of a block, 16 rows each
     block_places: int  # of a round
     stages: int  # 2 or more
+    splits: int = 1  # blocks that share the keys of a tile of rows
 
     @property
     def dtype(self) -> DType:
@@ -88,30 +92,51 @@ class AttentionTile:
         """Rounds along the keys."""
         return -(-self.attention.key_axis.extent // self.block_places)
 
+    @property
+    def own_rounds(self) -> int:
+        """Rounds of a block, at most."""
+        return -(-self.rounds // self.splits)
+
+    @property
+    def parts(self) -> AttentionParts:
+        """What blocks have that share the keys of a tile."""
+        return AttentionParts(self.attention, self.splits)
+
     def lower(self) -> Stmt:
         """The loops of the launch."""
         sides = Sides.of(self.attention.scores)
-        counts = size(sides.batch), steps(sides.rows, self.block_rows)
-        batch, tile = unravel(Var("block"), counts)
+        counts = self.splits, size(sides.batch), steps(sides.rows, self.block_rows)
+        part, batch, tile = unravel(Var("block"), counts)
+        if self.splits == 1:
+            part = const(0)
         row, softmax = tile * self.block_rows, self._softmax
 
-        def copies(step: Expr) -> tuple[SharedTile, SharedTile, SharedTile]:
-            return self._copies(batch, row, step * self.block_places)
+        def copies(number: Expr) -> tuple[SharedTile, SharedTile, SharedTile]:
+            return self._copies(batch, row, number * self.block_places)
 
         def fill(step: Expr, stage: Expr) -> Stmt:
-            _, keys, values = copies(step)
-            return Block((keys.fill(const(0), stage), values.fill(step, stage)))
+            number = self._number(part, step)
+            _, keys, values = copies(number)
+            stmt = Block((keys.fill(const(0), stage), values.fill(number, stage)))
+            return guard_extent(number, self.rounds, self.splits, stmt)
 
         def multiply(stage: Expr) -> Stmt:
-            return Block(tuple(self._round(copies(Var(ROUND)), batch, row, stage)))
+            number = self._number(part, Var(ROUND))
+            stmt = Block(tuple(self._round(copies(number), batch, row, number, stage)))
+            return guard_extent(number, self.rounds, self.splits, stmt)
 
-        rounds = overlap_rounds(const(0), self.rounds, self.stages, self.stages - 1, fill, multiply)
+        rounds = overlap_rounds(const(0), self.own_rounds, self.stages, self.stages - 1, fill, multiply)
         queries, keys, values = copies(const(0))
-        body = Block((softmax.begin(), queries.fill(const(0), const(0)), *rounds, softmax.write(batch, row)))
+        write = softmax.write(batch, row) if self.splits == 1 else self.parts.store(softmax, part, batch, row)
+        body = Block((softmax.begin(), queries.fill(const(0), const(0)), *rounds, write))
         registers = (*softmax.registers, *self._registers())
         threads = For(THREAD, self.threads, allocate(registers, body), LoopKind.THREAD)
         shared = (*queries.buffers(1), *keys.buffers(self.stages), *values.buffers(self.stages))
         return For("block", prod(counts), allocate(shared, threads), LoopKind.BLOCK)
+
+    def _number(self, part: Expr, step: Expr) -> Expr:
+        """The number of the round that a block has at a step: those who share a tile take turns."""
+        return step * self.splits + part
 
     def _copies(self, batch: Expr, row: Expr, place: Expr) -> tuple[SharedTile, SharedTile, SharedTile]:
         """The copies of queries from a row on, of keys from a place on, and of values."""
@@ -139,13 +164,13 @@ class AttentionTile:
         yield Buffer("own_values", (2 * DEPTH * COLUMNS // WARP,), self.dtype, Scope.REGISTER)
 
     def _round(
-        self, copies: tuple[SharedTile, SharedTile, SharedTile], batch: Expr, row: Expr, stage: Expr
+        self, copies: tuple[SharedTile, SharedTile, SharedTile], batch: Expr, row: Expr, number: Expr, stage: Expr
     ) -> Iterator[Stmt]:
         """What a block does with the keys and values of a round."""
         queries, keys, values = copies
         softmax = self._softmax
         yield from self._score(queries, keys, stage)
-        yield softmax.complete_scores(batch, row, Var(ROUND))
+        yield softmax.complete_scores(batch, row, number)
         yield softmax.weigh()
         yield softmax.rescale_sums()
         yield softmax.round_weights()

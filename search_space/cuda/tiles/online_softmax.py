@@ -13,8 +13,9 @@ Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import e, log2
 
 import numpy as np
@@ -48,8 +49,14 @@ there. Floats of that size are so far apart that weights are still 1 or 0.
 EACH = ROWS * COLUMNS // WARP
 """Elements of a thread in a fragment."""
 
+LANES = 4
+"""Lanes of a warp that have a row together."""
+
 HALVES = 2
 """Rows of a thread in a fragment, which lie 8 apart."""
+
+HALF = Var("h")
+"""Which of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class OnlineSoftmax:
             Store(PART, place, top),
             unroll(Store(PART, place, op("max", part, score)), **loops),
             *_reduce("max", half),
-            *_power(scale, op("mul", op("sub", top, part), const(LOG2_E))),
+            *power(scale, op("mul", op("sub", top, part), const(LOG2_E))),
             Store(TOP, place, part),
             Store(TOTAL, place, op("mul", total, scale)),
             Store(FACTOR, place, op("select", is_small, const(LOG2_E), const(SMALLER * LOG2_E))),
@@ -140,7 +147,7 @@ class OnlineSoftmax:
             unroll(
                 Block(
                     (
-                        *_power(score, op("sub", op("mul", score, factor), shift)),
+                        *power(score, op("sub", op("mul", score, factor), shift)),
                         Store(TOTAL, place, op("add", total, score)),
                     )
                 ),
@@ -172,31 +179,65 @@ class OnlineSoftmax:
         return product_depth(self.dtype)
 
     def write(self, batch: Expr, row: Expr) -> Stmt:
-        """Write a thread's sums."""
-        product, sides = self.attention.context, Sides.of(self.attention.context)
-        half = Var("h")
-        total, part = Load(TOTAL, (half,), DType.F32), Load(PART, (half,), DType.F32)
-        inverse = op("div", const(1.0), part)
-        reduction = (Store(PART, (half,), total), *_reduce("add", half), Store(TOTAL, (half,), inverse))
-        extent = size(sides.columns)
-        wide = 2 if sides.columns[-1].extent % 2 == 0 else 1
-        lane, pair, c = Var(THREAD) % WARP, Var("e") * wide, Var("c")
-        at_row = row + self.row + lane // 4 + half * 8
-        at_column = c * COLUMNS + lane % 4 * 2 + pair
-        at = (
-            axis_indices(sides.batch, batch)
-            | axis_indices(sides.rows, at_row)
-            | axis_indices(sides.columns, at_column // wide, wide)
-        )
-        own = Load(SUMS, (ramp(c * EACH + half * 2 + pair, wide),), DType.F32)
-        stmt = store_epilogue(product.fused_stage, product.vector, at, wide, op("mul", own, total))
-        stmt = guard_extent(at_column, extent, self.columns, stmt)
-        stmt = unroll(stmt, c=self.columns // COLUMNS, e=2 // wide)
-        stores = unroll(guard_extent(at_row, size(sides.rows), self.block_rows, stmt), h=HALVES)
-        return Block((unroll(Block(reduction), h=HALVES), stores))
+        """Write a thread's results."""
+        inverse = op("div", const(1.0), self.reduced_total)
+        total = Load(TOTAL, (HALF,), DType.F32)
+        totals = self.reduce_totals(Store(total.tensor, total.index, inverse))
+
+        def result(at_row: Expr, at_column: Expr, sums: Load) -> Stmt:
+            return store_context(self.attention, (batch, at_row, at_column), op("mul", sums, total))
+
+        return Block((totals, self.each_row(row, lambda at_row: self.each_sum(partial(result, at_row)))))
+
+    # What a thread has of its rows, also of some of the keys alone
+
+    @property
+    def top(self) -> Load:
+        """The maximum of row `HALF` of a thread."""
+        return Load(TOP, (HALF,), DType.F32)
+
+    @property
+    def reduced_total(self) -> Load:
+        """The sum of the weights of row `HALF` of a thread, within `reduce_totals` and until the next maximum."""
+        return Load(PART, (HALF,), DType.F32)
+
+    def reduce_totals(self, then: Stmt | None = None) -> Stmt:
+        """Reduce the sums of weights over the lanes of each row; `then` is done for each row."""
+        total = Load(TOTAL, (HALF,), DType.F32)
+        reduction = (Store(PART, (HALF,), total), *_reduce("add", HALF), *([then] if then else []))
+        return unroll(Block(reduction), h=HALVES)
+
+    def each_row(self, row: Expr, body: Callable[[Expr], Stmt]) -> Stmt:
+        """Call `body` for each row of a thread that there is. `row` is the first of the block."""
+        at_row = row + self.row + Var(THREAD) % WARP // LANES + HALF * 8
+        rows = size(Sides.of(self.attention.context).rows)
+        return unroll(guard_extent(at_row, rows, self.block_rows, body(at_row)), h=HALVES)
+
+    def each_sum(self, body: Callable[[Expr, Load], Stmt]) -> Stmt:
+        """Call `body` for the sums of a row of a thread: the first column of neighbours, and what is summed there."""
+        columns = Sides.of(self.attention.context).columns
+        wide = 2 if columns[-1].extent % 2 == 0 else 1
+        pair, c = Var("e") * wide, Var("c")
+        at_column = c * COLUMNS + Var(THREAD) % WARP % LANES * 2 + pair
+        sums = Load(SUMS, (ramp(c * EACH + HALF * 2 + pair, wide),), DType.F32)
+        stmt = guard_extent(at_column, size(columns), self.columns, body(at_column, sums))
+        return unroll(stmt, c=self.columns // COLUMNS, e=2 // wide)
 
 
-def _power(to: Load, value: Expr) -> tuple[Stmt, Stmt]:
+def store_context(attention: Attention, at: tuple[Expr, Expr, Expr], value: Expr) -> Stmt:
+    """Apply the epilogue to results of neighbouring columns, and store them: at a batch, a row and the first column."""
+    product, sides = attention.context, Sides.of(attention.context)
+    batch, row, column = at
+    wide = value.lanes
+    indices = (
+        axis_indices(sides.batch, batch)
+        | axis_indices(sides.rows, row)
+        | axis_indices(sides.columns, column // wide, wide)
+    )
+    return store_epilogue(product.fused_stage, product.vector, indices, wide, value)
+
+
+def power(to: Load, value: Expr) -> tuple[Stmt, Stmt]:
     """Store 2 to the power of a value in a register."""
     return Store(to.tensor, to.index, value), Do("ex2", (to,), (to,))
 

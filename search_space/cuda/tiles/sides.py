@@ -219,7 +219,7 @@ class ProductOperand:
     @property
     def last(self) -> Axis:
         """The axis that may be contiguous."""
-        return (self.depth if self.is_deep else self.along)[-1]
+        return (self.depth if self.is_deep or not self.along else self.along)[-1]
 
     def wide(self, widths: Sequence[int]) -> int:
         """The first of these numbers of neighbours that can be read at once everywhere, else 1."""
@@ -275,7 +275,7 @@ class OperandTile:
         """The `wide` neighbours at an index of the tile of a round."""
         at = dict(self.batch)
         for axes, number in self._sides(step, place, deep):
-            width = wide if axes[-1] == self.operand.last else 1
+            width = wide if axes[-1:] == (self.operand.last,) else 1
             at |= axis_indices(axes, number // width, width)
         return vectorize_at(self.operand.load, at, self.operand.last.name, wide)
 
