@@ -69,17 +69,17 @@ LONG = 512
 """Keys from which on blocks share them by default: fewer are hardly worth a launch more."""
 
 MOST_BLOCKS = 4
-"""Blocks of a multiprocessor beyond which sharing keys by more of them gains nothing."""
+"""Blocks of a multiprocessor beyond which sharing keys by more than two of them gains nothing."""
 
 FILLED = 0.75
 """The part of the multiprocessors that have a block, from which on by default no more blocks share keys."""
 
-SHARING = tuple(
+FEW_QUERIES = tuple(
     {"warps": warps, "block_places": keys, "stages": stages}
     for keys, stages in ((64, 4), (32, 4), (32, 2), (16, 2))
     for warps in (4, 2, 1)
 )
-"""Defaults where blocks share keys, the first that is legal: all rows in a tile, and much under way from memory."""
+"""Defaults where blocks may share keys, the first that is legal: all rows in a tile, much under way from memory."""
 
 
 @lru_cache(maxsize=256)
@@ -147,8 +147,10 @@ class AttentionTilesSketch(PatternSketch[Attention]):
 def splits_of(attention: Attention, target: Target) -> tuple[int, ...]:
     """How many blocks may share the keys of a tile: one alone, unless few queries meet many keys."""
     sides, keys = Sides.of(attention.scores), attention.key_axis.extent
-    most = MOST_BLOCKS * target.threads // size(sides.batch) if size(sides.rows) <= FEW_ROWS else 1
-    return tuple(n for n in SPLITS if n <= max(min(most, keys // LEAST_KEYS), 1))
+    if size(sides.rows) > FEW_ROWS:
+        return SPLITS[:1]
+    most = min(max(MOST_BLOCKS * target.threads // size(sides.batch), 2), keys // LEAST_KEYS)
+    return tuple(n for n in SPLITS if n <= max(most, 1))
 
 
 def preferred_tiles(task: Task, attention: Attention, target: Target) -> Mapping[str, int]:
@@ -160,9 +162,9 @@ def preferred_tiles(task: Task, attention: Attention, target: Target) -> Mapping
 
     if len(splits) == 1:
         return first_legal(DEFAULTS, legal)
+    values = first_legal(FEW_QUERIES, legal)
     if attention.key_axis.extent < LONG:
-        return {**first_legal(DEFAULTS, legal), "splits": 1}
-    values = first_legal(SHARING, legal)
+        splits = splits[:1]
     count = size(sides.batch) * steps(sides.rows, ROWS * values["warps"])
     able = [n for n in splits if legal(point_columns({**values, "splits": n}))[0]] or [1]
     return {**values, "splits": next((n for n in able if n * count >= FILLED * target.threads), able[-1])}

@@ -8,12 +8,16 @@ import pytest
 from tunewright.codegen.cuda import interp
 from tunewright.codegen.ir.access import RaceError, UndefinedRead
 from tunewright.codegen.ir.ir import Barrier, Block, Kernel
+from tunewright.codegen.target import CUDA
 from tunewright.codegen.verify import verify
+from tunewright.costmodel.base import base
+from tunewright.costmodel.xgb import XGBModel
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.cuda.attention_tiles import LEAST_KEYS
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
+from tunewright.tuner.lookup.predictor import pick_by
 from tunewright.tuner.models.model import open_for
 
 from .oracle import GPU, SMALL_GPU, interpret
@@ -162,6 +166,7 @@ def test_every_schedule_keeps_to_its_memory():
         ((8, 4, 2047, 128), (1, 2, 4, 8, 16)),
         ((8, 1, 32 * LEAST_KEYS, 64), (1, 2, 4, 8, 16, 32)),
         ((40, 4, 2048, 64), (1, 2, 4, 8)),  # more blocks are of no use
+        ((600, 1, 2048, 64), (1, 2)),
         ((8, 4, 2 * LEAST_KEYS, 64), (1, 2)),
     ],
 )
@@ -170,7 +175,7 @@ def test_shares_are_offered_where_keys_are_enough(sizes, splits):
     assert (knobs[-1].name, knobs[-1].choices) == ("splits", splits)
 
 
-@pytest.mark.parametrize("sizes", [(8, 1, LEAST_KEYS, 64), (8, 65, 4096, 64), (600, 1, 4096, 64), (8, 64, 63, 64)])
+@pytest.mark.parametrize("sizes", [(8, 1, LEAST_KEYS, 64), (8, 65, 4096, 64), (8, 64, 63, 64)])
 def test_other_schedules_stay_what_they_are(sizes):
     assert [knob.name for knob in sketch(NAME).space(task_of(*sizes), GPU).knobs] == ["warps", "block_places", "stages"]
 
@@ -192,6 +197,16 @@ def test_defaults_have_blocks_for_the_multiprocessors(sizes, splits):
     first = default_schedule(task, GPU)
     assert (first == schedule) == (splits > 1 or sizes[1] == 1)
     assert len(lower(Candidate(task, GPU, schedule)).body.body) == 1 + (splits > 1)
+
+
+def test_what_the_base_model_has_not_seen_is_no_pick():
+    shipped = base(CUDA)
+    assert shipped is not None
+    shared, alone = task_of(64, 20, 2048, 128), task_of(64, 80, 2048, 128)
+    for task, is_known in ((shared, False), (alone, True)):
+        assert shipped.learned.knows(sketch(NAME).space(task, GPU)) == is_known
+    assert default_schedule(shared, GPU)["splits"] == 2
+    assert pick_by(XGBModel(shipped.learned), shared, GPU, ()) is None
 
 
 GROUPS = """
