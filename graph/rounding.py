@@ -20,9 +20,9 @@ from .evaluation.onnx_form import CONVOLUTIONS
 from .ir import FLOAT_DTYPES, Array, Graph, Node
 
 _CONTINUOUS = """
-Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization BlockQuantize Celu Clip Concat Cos Cosh CumSum
-CutToSize DepthToSpace Div Dropout Elu Erf Exp Expand Flatten Gather GatherElements GatherND Gelu GlobalAveragePool
-GlobalLpPool GlobalMaxPool GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LRN
+Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization BlockQuantize CausalMask Celu Clip Concat Cos
+Cosh CumSum CutToSize DepthToSpace Div Dropout Elu Erf Exp Expand Flatten Gather GatherElements GatherND Gelu
+GlobalAveragePool GlobalLpPool GlobalMaxPool GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LRN
 LayerNormalization LeakyRelu Log LogSoftmax LpNormalization LpPool Max MaxPool Mean MeanVarianceNormalization Min Mish
 Mul Neg PRelu Pad Pow RMSNormalization Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
 ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize RoundBlocks Selu Shape Sigmoid Silu Sin Sinh Size

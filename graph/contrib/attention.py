@@ -12,6 +12,7 @@ from math import sqrt
 
 import numpy as np
 
+from ..evaluation.causal import CAUSAL
 from ..tolerance import MODERATE
 from .cache_quantisation import CacheQuantisation
 from .call import ContribCall, Unsupported, contrib_op
@@ -28,6 +29,7 @@ class Scores:
     scale: float
     cap: float = 0.0
     biases: tuple[str, ...] = ()  # each broadcasts to [B, N, S, T]
+    past: int | None = None  # keys before the first query, where a query sees no key after it
     sink: str = ""  # [N]: a score more, of nothing
     dtype: str = ""  # of the softmax, if another
 
@@ -66,6 +68,8 @@ def attend(call: ContribCall, q: str, k: str, v: str, scores: Scores) -> tuple[s
         cap = call.like(product, scores.cap)
         capped = call.emit("Mul", call.emit("Tanh", call.emit("Div", product, cap)), cap)
     biased = call.sum(capped, *scores.biases)
+    if scores.past is not None:
+        biased = call.emit_own(CAUSAL, (biased,), call.kind(biased), past=scores.past)
     weights = _softmax(call, call.cast(biased, scores.dtype) if scores.dtype else biased, scores.sink)
     weights = call.cast(weights, call.kind(biased).dtype)
     shares = call.cast(weights, call.kind(v).dtype)
@@ -293,7 +297,7 @@ def _group_query_attention(call: ContribCall) -> Sequence[str]:
     biases = tuple(filter(None, (call.operand("attention_bias"), bias)))
     parts = (call.slice(name, 2, 0, cache.total) if cache.room > cache.total else name for name in (keys, values))
     k, v = (form.read(call, part) for form, part in zip(forms, parts, strict=True))
-    scores = Scores(_scale(call, call.shape(q)[3]), call.attr("softcap"), biases, _sink(call, heads))
+    scores = Scores(_scale(call, call.shape(q)[3]), call.attr("softcap"), biases, sink=_sink(call, heads))
     result, stages = attend(call, q, k, v, scores)
     shown = stages.weights if call.attr("qk_output") == 2 else stages.biased
     return merge_heads(call, result), keys, values, shown

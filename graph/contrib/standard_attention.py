@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from tunewright.graph.ir import Array
 
+from ..rounding import NARROW_FLOATS
 from .attention import Scores, ScoreStages, attend, merge_heads, split_heads, with_past
 from .call import ContribCall, Unsupported, standard_op
 
@@ -29,12 +30,14 @@ def _attention(call: ContribCall) -> Sequence[str]:
     if heads % kv_heads or call.shape(v)[1] != kv_heads or 0 in (*call.shape(q), *call.shape(k), *call.shape(v)):
         raise Unsupported("heads that don't divide, or no elements")
     visibility = _Visibility.of(call, length, total)
-    bias = visibility.bias(call, call.kind(q).dtype)
+    is_causal = visibility.is_causal and call.kind(q).dtype in NARROW_FLOATS  # where kernels leave keys out
+    bias = "" if is_causal else visibility.bias(call, call.kind(q).dtype)
     scale = call.attr("scale", 1 / sqrt(call.shape(q)[3]))
     if scale < 0:
         raise Unsupported("a scale without a root")  # by which queries and keys are multiplied
     kind = call.attr("softmax_precision")
-    scores = Scores(scale, call.attr("softcap"), (bias,) if bias else (), dtype=_dtype(kind) if kind else "")
+    past = visibility.past if is_causal else None
+    scores = Scores(scale, call.attr("softcap"), (bias,) if bias else (), past, dtype=_dtype(kind) if kind else "")
     result, stages = attend(call, q, k, v, scores)
     hidden = visibility.hidden_rows(call, bias)
     result = _without(call, result, hidden)
@@ -104,6 +107,11 @@ class _Visibility:
         if past and lengths:
             raise Unsupported("a past and lengths of what is not padding")
         return cls(length, total, mask, lengths, call.shape(past)[2] if past else 0, left, right)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether queries see all keys but those after them, which there are, and nothing else matters."""
+        return self.right == 0 and self.left < 0 and not self.mask and not self.lengths and bool(self._outside().any())
 
     def bias(self, call: ContribCall, dtype: str) -> str:
         """What is added to scores; broadcasts to `[B, N, S, T]`. Empty where nothing is."""

@@ -22,6 +22,7 @@ from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 
 from ..block_product import LARGEST_ROUNDED, LEAST_BLOCK
 from ..ir import Array, Node, TensorType
+from .causal import CAUSAL, causal_mask
 from .control_flow import CONTROL_FLOW
 from .corrections import correct_op, override_op
 from .coupling import COUPLE, couple_pairs
@@ -211,6 +212,7 @@ def _grid_sample(node: Node, x: Any, grid: Any) -> Array | None:
 _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
     "BlockMatMul": _block_matmul,
     "BlockQuantize": _block_quantize,
+    CAUSAL: causal_mask,
     "ConstantOfShape": _constant_of_shape,
     "ConvNarrow": _conv_narrow,
     COUPLE: couple_pairs,

@@ -402,7 +402,7 @@ def value_type(array: Array) -> TypeProto:
     return type_proto(TensorType(dtype_name(array), np.shape(array)))
 
 
-KEEPS_TYPE = ("RoundBlocks", "Silu", "WriteRows")
+KEEPS_TYPE = ("CausalMask", "RoundBlocks", "Silu", "WriteRows")
 """Ops of this package alone whose result has the type of the first operand."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from math import factorial, prod, sqrt
+from math import factorial, inf, prod, sqrt
 
 import numpy as np
 
@@ -107,6 +107,17 @@ def sign(x: Expr) -> Expr:
     zero, one = const(0, x.dtype), const(1, x.dtype)
     rest = op("select", op("lt", zero, x), one, x)
     return rest if x.dtype.is_unsigned else op("select", op("lt", x, zero), const(-1, x.dtype), rest)
+
+
+def causal_mask(d: Definition) -> None:
+    """Scores, [.., queries, keys], with -infinity added where a key comes after its query."""
+    x, past = d.input(0, *FLOATS), int(d.attr("past"))
+
+    def body(i: Index) -> Expr:
+        is_seen = op("le", i[-1], op("add", i[-2], past))
+        return load(x, i) + op("select", is_seen, const(0.0, x.dtype), const(-inf, x.dtype))
+
+    d.write(d.output(), body)
 
 
 def is_infinite(d: Definition) -> None:
@@ -342,6 +353,7 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "BatchNormalization": batch_normalization,
     "Cast": cast,
     "Ceil": unary(lambda x: op("ceil", x)),
+    "CausalMask": causal_mask,
     "Celu": unary_with_attrs(_celu),
     "Clip": clip,
     "Div": divide,

@@ -19,6 +19,7 @@ from .block_matmul import block_matmuls, byte_block_matmuls, exact_activations, 
 from .byte_activations import byte_activations
 from .edit import log
 from .layout import channels_last
+from .masks import causal_masks
 from .output_scales import moved_bytes, output_scales
 from .quantisation import (
     biases,
@@ -132,6 +133,7 @@ _RECOGNISE = (
 _GROUPED = Rewrite("groups of heads", grouped_scores)
 
 STEPS = (
+    RewriteStep("masks", (Rewrite("causal masks", causal_masks),), once=True, when=_when_widened),
     RewriteStep(
         "widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True, when=_when_widened
     ),

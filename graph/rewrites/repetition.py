@@ -64,7 +64,7 @@ def _expanded(edit: Edit, node: Node) -> str | None:
     return expand.inputs[0] if edit.shape(node.outputs[0]) == joined and 0 not in joined else None
 
 
-SCORE_OPS = ("Add", "Cast", "Div", "Max", "Min", "Mul", "Softmax", "Sub", "Tanh", "Where")
+SCORE_OPS = ("Add", "Cast", "CausalMask", "Div", "Max", "Min", "Mul", "Softmax", "Sub", "Tanh", "Where")
 """What becomes of scores between the product that they are and the next one."""
 
 

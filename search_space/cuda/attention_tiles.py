@@ -141,6 +141,7 @@ class AttentionTilesSketch(PatternSketch[Attention]):
         rows = f"{counted(ROWS * warps, 'row')} of scores, {ROWS} a warp"
         yield f"A block has {rows}, for {counted(places, 'key')} a round and as many values."
         yield f"What a round needs is copied {counted(stages - 1, 'round')} ahead."
+        yield from say_unseen(self.pattern(point.task, point.target))
         yield from point.say_knobs()
 
 
@@ -174,6 +175,12 @@ def do_blocks_share_keys(task: Task, target: Target) -> bool:
     """Whether blocks share the keys of an attention by default: else most multiprocessors would have none."""
     attention = match_narrow_attention(task)
     return attention is not None and preferred_tiles(task, attention, target).get("splits", 1) > 1
+
+
+def say_unseen(attention: Attention) -> Iterator[str]:
+    """Say that keys are left out, of causal attention."""
+    if attention.past is not None:
+        yield "Keys that come after all queries of a block are not read."
 
 
 def input_shapes(task: Task) -> Mapping[str, tuple[int, ...]]:

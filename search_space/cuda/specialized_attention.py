@@ -23,7 +23,13 @@ from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling
-from .attention_tiles import attention_tiling, do_blocks_share_keys, input_shapes, match_narrow_attention
+from .attention_tiles import (
+    attention_tiling,
+    do_blocks_share_keys,
+    input_shapes,
+    match_narrow_attention,
+    say_unseen,
+)
 from .tiles.shared_tile import product_depth
 from .tiles.sides import Sides, first_legal, size
 from .tiles.specialized_attention_tile import SpecializedAttentionTile, views
@@ -103,6 +109,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
         rows = f"{counted(ROWS * groups, 'row')} of scores, {ROWS} of four warps"
         yield f"A block has {rows}, for {counted(places, 'key')} a round and as many values."
         yield f"A block stays for its tiles; {counted(stages, 'round')} fit into shared memory."
+        yield from say_unseen(self.pattern(point.task, point.target))
         yield from point.say_knobs()
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var, op
+from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var, const, op
+from tunewright.codegen.expr.index import linear
 from tunewright.graph.task import Axis, Task
 
 from .fused_stage import FLOATS, FusedStage, fuse_stages
@@ -43,6 +45,20 @@ class Attention:
     def score(self) -> Expr:
         """A score in float32, before it is cast to a narrow type."""
         return _widen(self.scores.fused_stage.epilogue)
+
+    @property
+    def past(self) -> int | None:
+        """Keys before the first query, where no query sees a key after it, and the last axis of rows counts queries.
+
+        None where that is not known. Each query sees the first key.
+        """
+        match self.score:
+            case Op("add", (_, Op("select", (Op("le", (key, query)), shown, hidden)))) if self.scores.rows:
+                form = linear(query)
+                is_mask = key == Var(self.key_axis.name) and (shown, hidden) == (const(0.0), const(-inf))
+                if is_mask and form is not None and form.coefficients == {self.scores.rows[-1]: 1}:
+                    return form.constant if form.constant >= 0 else None
+        return None
 
 
 @lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import ATTENTION, SKETCHES
 from tunewright.workers.local import LocalPool
 
+from ..search_space.causal_models import CausalSizes, causal_task
 from ..search_space.test_sketches import MODELS, tasks_of
 
 pytestmark = pytest.mark.gpu
@@ -38,6 +39,13 @@ LONG_CACHES = tuple(
     )
 )
 """Attention of few queries, whose keys blocks share: see `attention_tiles`."""
+
+CAUSAL = (
+    CausalSizes(12, 12, 512, 0, 64),
+    CausalSizes(32, 8, 1000, 0, 128),
+    CausalSizes(8, 2, 300, 701, 80),
+    CausalSizes(6, 2, 7, 2041, 128),
+)
 
 SHARED = 12
 """Schedules of a task of these beside the default."""
@@ -65,6 +73,13 @@ def are_right(pool: LocalPool, chosen: list[Candidate]) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_schedules_are_right(pool: LocalPool, target: Target, name: str) -> None:
     are_right(pool, candidates(target, (task for sizes in SIZES for task in tasks_of(MODELS[name], sizes))))
+
+
+@pytest.mark.parametrize("sizes", CAUSAL, ids=lambda sizes: "x".join(map(str, sizes)))
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_causal_attention_is_right(pool: LocalPool, target: Target, kind: str, sizes: CausalSizes) -> None:
+    """Keys that nobody sees are left out, also where blocks share the others."""
+    are_right(pool, candidates(target, [causal_task(sizes, target, kind)], ATTENTION, SHARED))
 
 
 @pytest.mark.parametrize("text", LONG_CACHES)

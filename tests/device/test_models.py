@@ -15,6 +15,7 @@ from tunewright.tuner.session import compile as compile_module
 from tunewright.tuner.session.session import InferenceSession
 
 from ..commands import Command, commands
+from ..search_space.causal_models import CausalSizes, causal_model
 from ..tuner.conftest import small_model
 from ..tuner.interpreted import MODELS, model_of
 from ..tuner.test_gpu_session import agree, feeds_of, reference
@@ -41,6 +42,14 @@ def test_models_agree_with_the_reference(home: Path, name: str) -> None:
         for seed in range(2):
             feeds = feeds_of(session, seed)
             agree(session.run(None, feeds), reference(data, feeds))
+
+
+@pytest.mark.parametrize("sizes", [CausalSizes(6, 2, 333, 0, 64), CausalSizes(6, 2, 5, 900, 64)])
+def test_causal_attention_agrees_with_the_reference(home: Path, sizes: CausalSizes) -> None:
+    data = causal_model(sizes)
+    with InferenceSession(data, target=CUDA) as session:
+        feeds = feeds_of(session, 0)
+        agree(session.run(None, feeds), reference(data, feeds))
 
 
 def test_a_kept_model_opens_without_a_compiler(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

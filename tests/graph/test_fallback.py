@@ -83,6 +83,12 @@ def test_channels_last_is_the_same_computation(rank: int):
     assert inverse(first_from_last(rank)) == last_from_first(rank)
 
 
+def test_keys_after_a_query_count_nothing():
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    expected = [[[0, 1, -np.inf, -np.inf], [4, 5, 6, -np.inf], [8, 9, 10, 11]]]
+    np.testing.assert_array_equal(one("CausalMask", [x], past=1), expected)
+
+
 def test_silu_does_not_overflow():
     x = np.array([-1e4, -1, 0, 1, 1e4], np.float32)
     np.testing.assert_allclose(one("Silu", [x]), [0, -0.26894143, 0, 0.7310586, 1e4], rtol=1e-6)

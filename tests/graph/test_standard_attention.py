@@ -10,9 +10,12 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, inliner
 from onnx.reference import ReferenceEvaluator
 
+from tunewright.graph.evaluation.causal import CAUSAL
 from tunewright.graph.fusion.fusion import Fallback, partition
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
+from tunewright.graph.rewrites.masks import causal_masks
 
 from .conftest import Runs
 from .correcting import RNG, normal
@@ -111,6 +114,51 @@ def test_narrow_types(dtype: str) -> None:
     wide = {name: array.astype(np.float32) for name, array in operands.items()}
     exact = evaluated(attention(wide, False, 24, is_causal=1), wide)
     agree(model, operands, [array.astype(kind) for array in exact], 0.02)
+
+
+@pytest.mark.parametrize("past", [{}, PAST])
+def test_on_gpus_it_is_known_that_no_query_sees_a_later_key(past: dict[str, Any]) -> None:
+    operands = {name: array.astype(np.float16) for name, array in {**HEADS, **past}.items()}
+    model = attention(operands, False, 24, is_causal=1)
+    graph = load(model.SerializeToString())
+    kept, added = rewrite(graph, numerics=Numerics(widen=False)), rewrite(graph)
+    assert [node.attrs["past"] for node in kept.nodes if node.op == CAUSAL] == [3 if past else 0]
+    assert not any(node.op == CAUSAL for node in added.nodes)
+    feeds = {port.tensor: operands[port.label] for port in kept.inputs}
+    for result, expected in zip(Runs.steps(kept, feeds), Runs.nodes(graph, feeds), strict=True):
+        np.testing.assert_allclose(result.astype(float), expected.astype(float), rtol=0.02, atol=0.02)
+
+
+def test_the_constant_of_its_place_keeps_the_bits() -> None:
+    operands = {name: array.astype(np.float16) for name, array in HEADS.items()}
+    operands["K"][0, :, -1] = np.inf
+    operands["K"][1, 0, 2] = np.nan
+    graph = load(attention(operands, False, 24, is_causal=1).SerializeToString())
+    masked = causal_masks(graph)
+    assert [node.op for node in masked.nodes] == [node.op.replace(CAUSAL, "Add") for node in graph.nodes]
+    feeds = {port.tensor: operands[port.label] for port in graph.inputs}
+    with np.errstate(invalid="ignore"):
+        [expected], [result] = Runs.nodes(graph, feeds), Runs.nodes(masked, feeds)
+    np.testing.assert_array_equal(result.view(np.uint16), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize(
+    ("operands", "attrs"),
+    [
+        ({**HEADS, "attn_mask": bools(5, 7)}, {}),
+        (HEADS, {"left_window_size": 1}),
+        ({**HEADS, "nonpad_kv_seqlen": np.array([6, 3])}, {}),
+        ({"Q": normal(2, 6, 1, 3), "K": normal(2, 2, 1, 3), "V": normal(2, 2, 1, 4), **PAST}, {}),  # it sees all
+    ],
+)
+def test_where_more_is_hidden_or_nothing_it_is_a_mask(operands: dict[str, Any], attrs: dict[str, Any]) -> None:
+    floats = {
+        name: array.astype(np.float16) if array.dtype == np.float32 else array for name, array in operands.items()
+    }
+    for given in (operands, floats):
+        model = attention(given, False, 25, is_causal=1, **attrs)
+        graph = rewrite(load(model.SerializeToString()), numerics=Numerics(widen=False))
+        assert not any(node.op == CAUSAL for node in graph.nodes)
 
 
 def test_a_call_that_is_not_covered_keeps_its_node() -> None:

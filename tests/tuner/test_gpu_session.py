@@ -30,6 +30,7 @@ from tunewright.tuner.session import compile as compile_module
 from tunewright.tuner.session.image import Copy, Evaluation
 from tunewright.tuner.session.session import InferenceSession
 
+from ..search_space.causal_models import CausalSizes, causal_model
 from ..workers.simulated import WARM_S
 from .conftest import small_model, static_model
 from .interpreted import GPU, MODELS, Interpreted, model_of
@@ -112,6 +113,18 @@ def test_blocks_share_a_long_cache(gpu: Interpreted) -> None:
         for seed in range(3):
             feeds = feeds_of(session, seed)
             agree(session.run(None, feeds), reference(data, feeds))
+
+
+@pytest.mark.parametrize("sizes", [CausalSizes(4, 2, 70, 0, 16), CausalSizes(4, 2, 3, 700, 16)])
+def test_causal_attention(gpu: Interpreted, sizes: CausalSizes) -> None:
+    """No mask is an input of its kernel."""
+    data = causal_model(sizes)
+    model = open_for(GPU, data)
+    [attention] = [task for task, _ in model.tasks.values() if "Softmax" in task.op]
+    assert len(attention.inputs) == 3
+    with InferenceSession.of(model, GPU, {}) as session:
+        feeds = feeds_of(session, 0)
+        agree(session.run(None, feeds), reference(data, feeds))
 
 
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:

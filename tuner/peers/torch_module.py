@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from itertools import count
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import fx
 from torch.nn import functional
 
+from tunewright.graph.evaluation.causal import CAUSAL, later_keys
 from tunewright.graph.ir import Graph, Node
 
 Array = Any
@@ -211,6 +213,13 @@ def _split(t: _Translation, node: Node) -> Any:
     return [t.call(operator.getitem, parts, number) for number in range(len(node.outputs))]
 
 
+def _causal_mask(t: _Translation, node: Node) -> Any:
+    shape = t.graph.type(node.inputs[0]).shape
+    assert shape is not None
+    later = t.keep(later_keys(shape, node.attrs["past"]))
+    return t.call(torch.masked_fill, *t.operands(node), later, -inf)
+
+
 def _gather(t: _Translation, node: Node) -> Any:
     table, places = t.operands(node)
     axis = node.attrs["axis"]
@@ -267,6 +276,7 @@ _OPS: Mapping[str, _Translator] = {
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
     "Cast": _cast,
+    CAUSAL: _causal_mask,
     "Clip": _clip,
     "Concat": lambda t, node: t.call(torch.cat, t.operands(node), node.attrs["axis"]),
     "Conv": _conv,

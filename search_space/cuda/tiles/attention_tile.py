@@ -12,8 +12,11 @@
                 sums = sums * scale + weights x values
         output = epilogue(sums / total)
 
-A row is in the registers of four lanes, which reduce its values together. Blocks may share the keys of a tile: each
-takes rounds in turn with the others, and writes what it has of the sums (`attention_parts`).
+A row is in the registers of four lanes, which reduce its values together. Of causal attention, rounds whose keys no row
+of the block may see are left out.
+
+Blocks may share the keys of a tile: each takes rounds in turn with the others, and writes what it has of the sums
+(`attention_parts`).
 """
 
 from __future__ import annotations
@@ -26,14 +29,14 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const
 from tunewright.codegen.expr.lanes import ramp
 from tunewright.codegen.gpu import WARP
-from tunewright.codegen.ir.ir import Block, Buffer, Do, For, LoopKind, Scope, Stmt
+from tunewright.codegen.ir.ir import Block, Buffer, Do, For, If, LoopKind, Scope, Stmt
 
 from ...axes import axis_indices, unravel
 from ...buffers import allocate
 from ...patterns.attention import Attention
 from .attention_parts import AttentionParts
 from .block_tile import ROUND, overlap_rounds
-from .online_softmax import EACH, SCORES, SUMS, OnlineSoftmax
+from .online_softmax import EACH, SCORES, SUMS, OnlineSoftmax, is_seen
 from .shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, product_depth, unroll, width
 from .sides import (
     OperandTile,
@@ -118,12 +121,12 @@ class AttentionTile:
             number = self._number(part, step)
             _, keys, values = copies(number)
             stmt = Block((keys.fill(const(0), stage), values.fill(number, stage)))
-            return guard_extent(number, self.rounds, self.splits, stmt)
+            return self._guard_round(number, row, stmt)
 
         def multiply(stage: Expr) -> Stmt:
             number = self._number(part, Var(ROUND))
             stmt = Block(tuple(self._round(copies(number), batch, row, number, stage)))
-            return guard_extent(number, self.rounds, self.splits, stmt)
+            return self._guard_round(number, row, stmt)
 
         rounds = overlap_rounds(const(0), self.own_rounds, self.stages, self.stages - 1, fill, multiply)
         queries, keys, values = copies(const(0))
@@ -137,6 +140,12 @@ class AttentionTile:
     def _number(self, part: Expr, step: Expr) -> Expr:
         """The number of the round that a block has at a step: those who share a tile take turns."""
         return step * self.splits + part
+
+    def _guard_round(self, number: Expr, row: Expr, stmt: Stmt) -> Stmt:
+        """Guard a statement to rounds that there are, of keys that a row from `row` on may see."""
+        if self.attention.past is not None:
+            stmt = If(is_seen(self.attention, row, self.block_rows, number * self.block_places), stmt)
+        return guard_extent(number, self.rounds, self.splits, stmt)
 
     def _copies(self, batch: Expr, row: Expr, place: Expr) -> tuple[SharedTile, SharedTile, SharedTile]:
         """The copies of queries from a row on, of keys from a place on, and of values."""

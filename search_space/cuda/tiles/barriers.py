@@ -59,6 +59,11 @@ class StageBarriers:
         # The phase before the first counts as over.
         return Block((Block(wait(empty, number // self.count + 1)), expected))
 
+    def skip(self, number: Expr) -> Stmt:
+        """Let stage `number` pass, once it is free, without anything in it. For the thread that fetches."""
+        empty = Load(self._empty, (number % self.count,), DType.I64)
+        return Block((*wait(empty, number // self.count + 1), Do("mbarrier.arrive", (), (self.full(number),))))
+
     def await_full(self, number: Expr) -> Stmt:
         """Wait until stage `number` has come."""
         return Block(wait(self.full(number), number // self.count))

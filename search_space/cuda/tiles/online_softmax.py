@@ -224,6 +224,20 @@ class OnlineSoftmax:
         return unroll(stmt, c=self.columns // COLUMNS, e=2 // wide)
 
 
+def is_seen(attention: Attention, row: Expr, rows: int, key: Expr) -> Expr:
+    """Whether one of so many rows from `row` on may see keys from `key` on, of causal attention.
+
+    Beyond, all weights of these rows are 0, and those before are the same without them.
+    """
+    past, queries = attention.past, Sides.of(attention.scores).rows[-1].extent
+    assert past is not None
+    last = row + (rows - 1)
+    if size(Sides.of(attention.scores).rows) == queries:
+        return op("le", key, last + past)
+    is_another = op("not", op("eq", row // queries, last // queries))  # head: of the first, the last query is a row
+    return op("or", is_another, op("le", key, last % queries + past))
+
+
 def store_context(attention: Attention, at: tuple[Expr, Expr, Expr], value: Expr) -> Stmt:
     """Apply the epilogue to results of neighbouring columns, and store them: at a batch, a row and the first column."""
     product, sides = attention.context, Sides.of(attention.context)

@@ -16,6 +16,9 @@ block                                  as many as there are multiprocessors
     sums += weights x last values
     output = epilogue(sums / total)
 
+Of causal attention, the stages of rounds whose keys no row of a tile may see pass empty, and nothing is computed with
+them: so stages are counted alike everywhere.
+
 Shah and others, "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision" (2024), section 3.2.
 """
 
@@ -48,7 +51,7 @@ from ...patterns.attention import Attention
 from .barriers import StageBarriers
 from .fetch_tile import BoxView, FetchTile
 from .group_product import begin_products, hold_sums, multiply_shared
-from .online_softmax import SCORES, SUMS, OnlineSoftmax
+from .online_softmax import SCORES, SUMS, OnlineSoftmax, is_seen
 from .shared_tile import THREAD, product_depth, unroll
 from .sides import OperandTile, Sides, operands, size, steps
 from .specialized_tile import ROUND, TURN, SpecializedBlocks
@@ -196,8 +199,17 @@ class SpecializedAttentionTile:
                 fetch(values, of_values, number, step * self._place_panels, self._place_panels),
             )
         )
+        idle = Block((of_keys.skip(number), of_values.skip(number)))
         first = fetch(queries, of_queries, turn, const(0), self._inner_panels)
-        return Block((first, For(ROUND, self.rounds, body)))
+        return Block((first, For(ROUND, self.rounds, self._if_seen(row, step, body, idle))))
+
+    def _if_seen(self, row: Expr, step: Expr, then: Stmt, otherwise: Stmt | None = None) -> Stmt:
+        """A statement where rows of the tile from `row` on may see keys of a round, else another one."""
+        if self.attention.past is None:
+            return then
+        condition = is_seen(self.attention, row, self.block_rows, step * self.block_places)
+        rest = (If(op("not", condition), otherwise),) if otherwise else ()
+        return Block((If(condition, then), *rest))
 
     # The consumers
 
@@ -205,7 +217,7 @@ class SpecializedAttentionTile:
         softmax = self._softmax
         batch, row = self._place()
         parts = (For(ROUND, self.rounds - 1, self._next_part(batch, row)),) if self.rounds > 1 else ()
-        tile = Block((*self._first_part(batch, row), *parts, *self._last_sums(), softmax.write(batch, row)))
+        tile = Block((*self._first_part(batch, row), *parts, *self._last_sums(row), softmax.write(batch, row)))
         is_last = op("eq", Var(THREAD) // GROUP, self.blocks.groups - 1)
         begin = (If(is_last, self._pass_on()),) if self.is_alternating else ()
         return allocate((TURN_REGISTER, *softmax.registers), Block((*begin, self.blocks.in_turns(tile))))
@@ -234,7 +246,7 @@ class SpecializedAttentionTile:
         softmax, (_, of_keys, of_values) = self._softmax, self._stages
         step = Var(ROUND) + 1
         number = self._round(step)
-        return Block(
+        part = Block(
             (
                 of_keys.await_full(number),
                 self._await_turn(),
@@ -253,19 +265,21 @@ class SpecializedAttentionTile:
                 softmax.round_weights(),
             )
         )
+        idle = Block((of_keys.await_full(number), of_keys.release(number), self._add_values(row, Var(ROUND))))
+        return self._if_seen(row, step, part, idle)
 
-    def _last_sums(self) -> tuple[Stmt, ...]:
+    def _last_sums(self, row: Expr) -> tuple[Stmt, ...]:
         """Add the values of the last part; nobody reads the queries any more."""
-        of_queries, _, of_values = self._stages
-        last = self._round(const(self.rounds - 1))
-        return (
-            of_queries.release(Var(TURN)),
-            of_values.await_full(last),
-            self._mix(last),
-            Do("wgmma.wait.0", (), ()),
-            hold_sums(_sums(SUMS, self._columns)),
-            of_values.release(last),
-        )
+        of_queries, _, _ = self._stages
+        return of_queries.release(Var(TURN)), self._add_values(row, const(self.rounds - 1))
+
+    def _add_values(self, row: Expr, step: Expr) -> Stmt:
+        """Add the values of a part whose scores nothing else is computed beside, if the part is seen."""
+        _, _, of_values = self._stages
+        number = self._round(step)
+        sums = (self._mix(number), Do("wgmma.wait.0", (), ()), hold_sums(_sums(SUMS, self._columns)))
+        begin, end = of_values.await_full(number), of_values.release(number)
+        return Block((begin, self._if_seen(row, step, Block(sums)), end))
 
     def _await_turn(self) -> Stmt:
         """Wait until the warpgroup before this one has begun its products."""
