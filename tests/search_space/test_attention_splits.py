@@ -234,6 +234,14 @@ def test_decoders_with_a_long_cache_are_one_task(heads, nodes, keys):
     agree(task, [run(task, lower(Candidate(task, GPU, space.default)), arrays)], reference(task, arrays))
 
 
+@pytest.mark.parametrize(("heads", "is_open"), [(99, False), (98, True)])
+def test_few_queries_of_many_heads_are_one_task_too(heads, is_open):
+    """With a short cache, if three of four multiprocessors have a block."""
+    inputs = f"float16[{heads}, 2, 64] q, float16[{heads}, 90, 64] k, float16[{heads}, 90, 64] v"
+    model = open_for(GPU, model_of(inputs, ALONE))
+    assert bool(model.chains) == is_open
+
+
 def test_where_many_queries_fill_a_gpu_nothing_is_shared():
     task = task_of(8, 512, 2048, 64)
     schedule = Schedule(NAME, 1, (("warps", 4), ("block_places", 64), ("stages", 2)))
