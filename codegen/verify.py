@@ -78,6 +78,10 @@ def _words(kernel: Kernel, words: Buffer) -> None:
         buffer.name == name and words in _forms(buffer, words.dtype) for buffer in kernel.params + kernel.scratch
     ):
         raise VerifyError(f"words {words}: no buffer {name} has as many bytes")
+    is_given = name in {buffer.name for buffer in kernel.params}
+    is_input = is_given and written_buffers(kernel.body).isdisjoint((name, words.name))
+    if not is_input and any(isinstance(phase, For) and phase.kind is LoopKind.BLOCK for phase in kernel.body.body):
+        raise VerifyError(f"words {words}: those of a GPU are of what is given to the kernel")
     for phase in kernel.body.body:
         if {name, words.name} <= accessed_buffers(phase) and not written_buffers(phase).isdisjoint((name, words.name)):
             raise VerifyError(f"words {words}: a phase writes them or the bytes, and has to do with both")

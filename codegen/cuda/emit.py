@@ -44,6 +44,7 @@ from ..ir.ir import (
     Stmt,
     Store,
     ThreadRole,
+    bytes_name,
     statements,
     written_buffers,
 )
@@ -107,12 +108,11 @@ def emit(kernel: Kernel, symbol: str) -> CudaSource:
     Raises ValueError for what no GPU does: a phase without blocks, or with more than a grid has, and an op that its
     dtype doesn't have.
     """
-    buffers = (*kernel.params, *kernel.scratch)
     written = written_buffers(kernel.body)
     definitions = _Definitions()
     functions, launches = [], []
     for number, phase in enumerate(kernel.body.body):
-        emitter = _PhaseEmitter(buffers, written, definitions)
+        emitter = _PhaseEmitter(kernel, written, definitions)
         launch, text = emitter.text(f"{symbol}_p{number}", phase)
         functions.append(text)
         launches.append(launch)
@@ -151,7 +151,8 @@ class _Definitions:
 class _PhaseEmitter:
     """The text of one phase."""
 
-    def __init__(self, buffers: Sequence[Buffer], written: frozenset[str], definitions: _Definitions) -> None:
+    def __init__(self, kernel: Kernel, written: frozenset[str], definitions: _Definitions) -> None:
+        buffers = (*kernel.params, *kernel.scratch)
         self._lines: list[str] = []
         self._depth = 1
         self._names = 0
@@ -162,6 +163,10 @@ class _PhaseEmitter:
             f"{'' if buffer.name in written else 'const '}{definitions.type_name(buffer.dtype)}* p{number}"
             for number, buffer in enumerate(buffers)
         ]
+        for words in kernel.words:
+            kind, pointer = definitions.type_name(words.dtype), self._pointers[bytes_name(words.name)]
+            self._buffers[words.name] = words
+            self._pointers[words.name] = f"reinterpret_cast<const {kind}*>({pointer})"
         self._maps: list[TensorMap] = []
         self._vars: dict[str, str] = {}
         self._smem_bytes = 0

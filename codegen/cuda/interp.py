@@ -44,6 +44,7 @@ from ..ir.ir import (
     Stmt,
     Store,
     ThreadRole,
+    bytes_name,
     written_buffers,
 )
 from .barriers import Barriers, Reads, Turns
@@ -71,6 +72,9 @@ def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
     memories: dict[str, BufferState] = {}
     for buffer, array in flat_parameters(kernel, arrays):
         memories[buffer.name] = BufferState.of(buffer, array, defined=buffer.name not in outputs)
+    for words in kernel.words:
+        data = memories[bytes_name(words.name)].data.view(words.dtype.numpy)
+        memories[words.name] = BufferState.of(words, data, defined=True)
     for buffer in kernel.scratch:
         memories[buffer.name] = BufferState.of(buffer, np.empty(prod(buffer.shape), buffer.dtype.numpy))
     with np.errstate(all="ignore"):

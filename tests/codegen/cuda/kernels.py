@@ -22,6 +22,7 @@ from tunewright.codegen.ir.ir import (
     Store,
     Swizzle,
     ThreadRole,
+    words_of,
 )
 from tunewright.codegen.ir.tensor_map import TensorMap
 
@@ -40,6 +41,15 @@ def added(size: int, threads: int = 64) -> Kernel:
     body = If(op("lt", place, size), Store("z", (place,), value))
     grid = For("b", -(-size // threads), For("t", threads, body, LoopKind.THREAD), LoopKind.BLOCK)
     return Kernel((x, y, z), (), block(grid))
+
+
+def lowest_halves(size: int) -> Kernel:
+    """z = the lower halves of the bytes of x, four of them a thread, which reads a word."""
+    x, z = Buffer("x", (4 * size,), DType.U8), Buffer("z", (size,), DType.I32)
+    word = Load("x.words", (Var("t"),), DType.I32)
+    body = Store("z", (Var("t"),), op("bitand", word, 0x0F0F0F0F))
+    grid = For("b", 1, For("t", size, body, LoopKind.THREAD), LoopKind.BLOCK)
+    return Kernel((x, z), (), block(grid), words=(words_of(x),))
 
 
 def turned(rows: int, columns: int, meets: bool = True, swizzle: Swizzle | None = None) -> Kernel:

@@ -16,13 +16,14 @@ from tunewright.codegen.ir.ir import Buffer, For, Kernel, LoopKind, Store, Swizz
 from tunewright.codegen.llvm.build import BuildError
 from tunewright.codegen.verify import verify
 
-from .kernels import F32, added, block, fetched, multiplied, turned
+from .kernels import F32, added, block, fetched, lowest_halves, multiplied, turned
 
 KERNELS = {
     "added": added(1000),
     "turned": turned(100, 64, swizzle=Swizzle(5, 0, 5)),
     "multiplied": multiplied(64, 64, 64),
     "fetched": fetched(300, 44),
+    "words": lowest_halves(64),
 }
 
 BUILDS = [(name, arch) for name in KERNELS for arch in KNOWN if name != "fetched" or arch == "sm_90a"]

@@ -12,7 +12,7 @@ from tunewright.codegen.ir.ir import Alloc, Buffer, Do, For, If, Kernel, LoopKin
 from tunewright.codegen.verify import verify
 from tunewright.codegen.verify_context import VerifyError
 
-from .kernels import F32, added, block, multiplied, turned
+from .kernels import F32, added, block, lowest_halves, multiplied, turned
 
 
 def results(kernel, *inputs):
@@ -32,6 +32,15 @@ def test_elements_side_by_side(size):
     x, y = some(size), some(size, seed=1)
     [z] = results(added(size), x, y)
     assert np.array_equal(z, x + np.maximum(y, 0))
+
+
+def test_bytes_as_words():
+    x = np.random.default_rng(0).integers(0, 256, 256, np.uint8)
+    kernel = lowest_halves(64)
+    z = np.zeros(64, np.int32)
+    verify(kernel)
+    run(kernel, [x, z])
+    assert np.array_equal(z.view(np.uint8), x & 0x0F)
 
 
 @pytest.mark.parametrize("swizzle", [None, Swizzle(5, 0, 5), Swizzle(3, 2, 3)], ids=str)

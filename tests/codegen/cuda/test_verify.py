@@ -28,7 +28,7 @@ from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.verify import verify
 from tunewright.codegen.verify_context import VerifyError
 
-from .kernels import F32, TILE, added, block, fetched, multiplied, one_box, turned
+from .kernels import F32, TILE, added, block, fetched, lowest_halves, multiplied, one_box, turned
 
 Y = Buffer("y", (64,), F32)
 R = Buffer("r", (1,), F32, Scope.REGISTER)
@@ -102,6 +102,17 @@ def test_what_is_wrong_is_refused(name):
     kernel, why = WRONG[name]
     with pytest.raises(VerifyError, match=why):
         verify(kernel)
+
+
+def test_words_are_of_what_is_given():
+    kernel = lowest_halves(64)
+    verify(kernel)
+    x, z = kernel.params
+    stored = Store("x", (Var("t"),), const(0, DType.U8))
+    grid = For("b", 1, For("t", 64, stored, LoopKind.THREAD), LoopKind.BLOCK)
+    for wrong in (replace(kernel, params=(z,), scratch=(x,)), replace(kernel, body=block(*kernel.body.body, grid))):
+        with pytest.raises(VerifyError, match="those of a GPU are of what is given"):
+            verify(wrong)
 
 
 def test_a_condition_that_looks_at_memory_keeps_threads_apart():
