@@ -21,7 +21,7 @@ class BlockProduct:
     """What a term reads: x * (number - zero) * scale, see `graph.ops.blocks`."""
 
     bits: int  # of a weight, 4 or 8
-    x: Load
+    x: Load  # float32, a narrow type that is cast, or bytes
     x_scale: Load | None  # where x is rounded to bytes
     number: Load
     zero: Load | Const  # one number where all zero points are
@@ -35,9 +35,9 @@ def match_block_product(body: Expr) -> BlockProduct | None:
             scale = narrow_source(factor)
             if not isinstance(scale, Load):
                 return None
-            match activation:
-                case Load():
-                    x, x_scale = activation, None
+            match narrow_source(activation):
+                case Load() as x:
+                    x_scale = None
                 case Op("mul", (Op("cast", (Load(dtype=DType.I8) as x,)), Load() as x_scale)):
                     pass
                 case _:

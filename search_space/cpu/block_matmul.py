@@ -90,7 +90,9 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
 
     def recognise(self, task: Task, target: Target) -> BlockMatMul | None:
         product = match_block_matmul(task)
-        return product if product and product.numbers.shape[0] >= target.lanes(4) else None
+        if product is None or product.x.dtype.is_narrow or not product.is_plain:
+            return None
+        return product if product.numbers.shape[0] >= target.lanes(4) else None
 
     def offer(self, task: Task, product: BlockMatMul, target: Target) -> Space:
         most = -(-product.numbers.shape[0] // target.lanes(4))

@@ -18,9 +18,8 @@ from .fused_stage import FusedStage, fuse_stages
 class BlockMatMul:
     """The main fused stage of a task as such a product, and its tensors.
 
-    `x` is [rows, blocks, size], or without rows where there is one; `numbers` are [columns, blocks, size], `scales`, of
-    a type that is cast to float32, and `zeros` [columns, blocks], or one number. Where `x` is rounded to bytes,
-    `x_scales` are [rows, blocks].
+    `numbers` are [columns, blocks, size], `scales`, of a type that is cast to float32, and `zeros` [columns, blocks],
+    or one number. Where `x` is rounded to bytes, `x_scales` are [rows, blocks].
     """
 
     before: tuple[FusedStage, ...]
@@ -30,14 +29,15 @@ class BlockMatMul:
     numbers: Tensor
     scales: Tensor
     zeros: Tensor | int
-    row: str  # "" where there is one
+    is_plain: bool  # whether `x` is [rows, blocks, size], or without rows where there is one
+    row: str  # "" where there is one; of a plain `x`
     column: str
     bits: int  # of a weight, 4 or 8
     x_scales: Tensor | None = None
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """The number of rows of a plain `x`."""
         return prod(self.x.shape[:-2])
 
     @property
@@ -83,18 +83,18 @@ def match_block_matmul(task: Task) -> BlockMatMul | None:
     if x is None or numbers is None or zeros is None or scales is None or (operands.x_scale and x_scales is None):
         return None
     weights = [tensor for tensor in (numbers, scales, zeros) if isinstance(tensor, Tensor)]
-    if not all(tensor.constant for tensor in weights) or numbers.shape[1:] != x.shape[-2:]:
+    if not all(tensor.constant for tensor in weights) or len(numbers.shape) != 3:
         return None
-    row, column = operands.x.index[0] if len(x.shape) == 3 else None, operands.number.index[0]
-    if (
-        not isinstance(column, Var)
-        or len(numbers.shape) != 3
-        or any(_reads(fused_stages, tensor.name) > 1 for tensor in weights)
-    ):
+    column, *deep = operands.number.index
+    if not isinstance(column, Var) or any(_reads(fused_stages, tensor.name) > 1 for tensor in weights):
         return None
-    before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
+    is_plain = numbers.shape[1:] == x.shape[-2:] and operands.x.index[-2:] == tuple(deep)
+    row = operands.x.index[0] if is_plain and len(x.shape) == 3 else None
     name = row.name if isinstance(row, Var) else ""
-    return BlockMatMul(before, fused_stage, after, x, numbers, scales, zeros, name, column.name, bits, x_scales)
+    before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
+    return BlockMatMul(
+        before, fused_stage, after, x, numbers, scales, zeros, is_plain, name, column.name, bits, x_scales
+    )
 
 
 def _reads(fused_stages: list[FusedStage], tensor: str) -> int:

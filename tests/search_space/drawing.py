@@ -305,16 +305,44 @@ def byte_product(rng: Rng) -> str:
 def block_matmul(rng: Rng) -> str:
     """Few rows by weights of four or eight bits in blocks, as MatMulNBits is imported."""
     rows, columns, blocks = one_of(rng, 1, 1, 2, 3, 5, 16), one_of(rng, 16, 17, 31, 64, 65), int(rng.integers(2, 6))
-    extent = one_of(rng, 2, 6, 16, 32, 64)
-    count, depth = columns * blocks, blocks * extent
+    extent, bits = one_of(rng, 2, 6, 16, 32, 64), one_of(rng, 4, 8)
+    return "widened: " + few_bits_text(rows, columns, blocks, extent, bits=bits)
+
+
+def few_bits_text(
+    rows: int,
+    columns: int,
+    blocks: int,
+    extent: int,
+    *,
+    bits: int = 4,
+    has_zeros: bool = False,
+    then: str = "",
+    order: Sequence[int] = (0, 1, 2),
+) -> str:
+    """Rows by weights of few bits, [columns, blocks, extent], with zero points of each block or one for all.
+
+    `then` comes from t to y, and may read z, a number for each column. Rows are [rows, blocks, extent] once what is
+    given has been transposed to that by `order`.
+    """
+    count, depth, is_moved = columns * blocks, blocks * extent, list(order) != [0, 1, 2]
+    shape = rows, blocks, extent
+    given = [shape[list(order).index(axis)] for axis in range(3)] if is_moved else [rows, depth]
     constants = (
-        "s = Constant<value_float=0.125>() z = Constant<value=uint8 {8}>() m = Constant<value=uint8 {15}>()"
+        "f = Constant<value_float=0.125>() e = Constant<value=uint8 {8}>() m = Constant<value=uint8 {15}>()"
         f" n = Constant<value_ints=[{count}]>() g = Constant<value_ints=[{columns}, {depth}]>()"
     )
-    numbers = f"v = QuantizeLinear(w, s, z) u = {one_of(rng, 'Min(v, m)', 'Identity(v)')}"
-    weights = "i = Expand(s, n) j = Expand(z, n) d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g)"
-    nodes = f"{constants} {numbers} {weights} k = Transpose<perm=[1, 0]>(h) t = MatMul(x, k) y = Relu(t)"
-    return f"widened: x[{rows}, {depth}] w[{count}, {extent}] | {nodes} | y ; w"
+    least = "Min(v, m)" if bits == 4 else "Identity(v)"
+    numbers = f"c = Cast<to=1>(w) v = QuantizeLinear(c, f, e) u = {least} s = CastLike(f, x) i = Expand(s, n)"
+    zeros = "a = Abs(o) b = Add(a, a) j = Cast<to=2>(b)" if has_zeros else "j = Expand(e, n)"
+    weights = "d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g) k = Transpose<perm=[1, 0]>(h)"
+    lines = (
+        f"q = Transpose<perm={list(order)}>(x) l = Constant<value_ints=[{rows}, {depth}]>() r = Reshape(q, l)"
+        if is_moved
+        else "r = Identity(x)"
+    )
+    nodes = f"{constants} {numbers} {zeros} {weights} {lines} t = MatMul(r, k) {then or 'y = Relu(t)'}"
+    return f"x{given} w[{count}, {extent}] o[{count}] z[{columns}] | {nodes} | y ; w o z"
 
 
 def trees(rng: Rng) -> str:

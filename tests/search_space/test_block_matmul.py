@@ -25,7 +25,9 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import point_of, sketch, spaces
 
+from .drawing import few_bits_text
 from .oracle import DOTS, HOST, interpret, native
+from .test_sketches import tasks_of
 
 SKETCH = sketch("block_matmul")
 
@@ -165,6 +167,13 @@ def test_rounded_activations(rows: str, columns: int, blocks: int, size: int, mo
     task = task_of(rows, columns, blocks, size, most=most, then="y = Add (t, t)", is_rounded=True)
     assert [tensor.dtype for tensor in task.inputs][:2] == [DType.I8, DType.F32]
     schedules_agree(task, 3, target, built_for=(HOST, PLAIN))
+
+
+@pytest.mark.parametrize("blocks", [4, 6])
+def test_activations_that_lie_otherwise_are_for_other_sketches(blocks: int) -> None:
+    """Also where there are as many rows as blocks."""
+    [task] = tasks_of("widened: " + few_bits_text(4, 32, blocks, 16, order=(1, 0, 2)), {})
+    assert task.op == "Transpose+BlockMatMul+Relu" and not SKETCH.applies(task, HOST)
 
 
 @pytest.mark.parametrize("rows", range(1, 12))
