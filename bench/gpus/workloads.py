@@ -48,6 +48,16 @@ def byte_product_text(rows: int, depth: int, columns: int) -> str:
     return f"(int8[{rows}, {depth}] x) => (int32 y) {{ {weights} }}"
 
 
+def few_bits_text(rows: int, depth: int, columns: int, size: int) -> str:
+    """A product in float16 with constant weights of four bits, in blocks of so many numbers."""
+    count = columns * depth // size
+    known = constant_text("q", "uint8[1] {3}", (count, size)), constant_text("z", "uint8[1] {8}", (count,))
+    scales = f"{constant_text('v', 'float[1] {0.03125}', (count,))} s = Cast<to = 10>(v)"
+    floats = f"d = DequantizeLinear<axis = 0>(q, s, z) g = Constant<value_ints = [{columns}, {depth}]>()"
+    product = "h = Reshape(d, g) w = Transpose<perm = [1, 0]>(h) y = MatMul(x, w)"
+    return f"(float16[{rows}, {depth}] x) => (float16 y) {{ {' '.join(known)} {scales} {floats} {product} }}"
+
+
 def constant_text(name: str, value: str, shape: Sequence[int]) -> str:
     """A constant tensor of one value."""
     return f"{name}s = Constant<value_ints = {list(shape)}>() {name} = ConstantOfShape<value = {value}>({name}s)"
@@ -108,6 +118,7 @@ BUILD_WORKLOADS: Mapping[str, BuildWorkload] = {
         " y = ConvInteger<pads = [1, 1, 1, 1]>(x, w) }",
     ),
     "gemm float16 1x4096x4096": BuildWorkload("shared_folds", product_text("float16", 1, 4096, 4096)),
+    "gemm float16 1x4096x4096 of four bits": BuildWorkload("shared_folds", few_bits_text(1, 4096, 4096, 32)),
     "gemm float32 8x768x3072": BuildWorkload("shared_folds", product_text("float", 8, 768, 3072)),
     "softmax float32 4096x1024": BuildWorkload("row_blocks", softmax_text("float", 4096, 1024)),
     "layer norm float16 4096x768": BuildWorkload("row_blocks", layer_norm_text("float16", 4096, 768)),

@@ -168,11 +168,12 @@ def _matmul_narrow(node: Node, x: Any, w: Any) -> Array:
 
 
 def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any = None, x_scales: Any = None) -> Array:
-    zero = node.attrs["zero"] if zeros is None else zeros[..., None]
-    weights = (numbers.astype(np.float32) - zero) * scales[..., None]
+    kind, zero = x.dtype, node.attrs["zero"] if zeros is None else zeros[..., None]
+    weights = (numbers.astype(np.float32) - zero) * scales[..., None].astype(np.float32)
     if x_scales is not None:
         x = (x.reshape(*x_scales.shape, -1) * x_scales[..., None]).reshape(x.shape)
-    return np.asarray(np.matmul(x, weights.reshape(len(numbers), -1).T))
+    product = np.matmul(x.astype(np.float32), weights.reshape(len(numbers), -1).T)
+    return np.asarray(product, np.float32 if x_scales is not None else kind)
 
 
 def _block_quantize(node: Node, x: Any) -> tuple[Array, Any]:

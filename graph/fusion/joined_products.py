@@ -11,15 +11,16 @@ a tensor for each part, but for the number at which its heads begin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from ..draft import Draft
 from ..evaluation.onnx_form import NORMAL_VERSION
-from ..ir import Graph, Node
+from ..ir import Array, Graph, Node
 from .fusion import Fallback, Step, TaskCall, TensorView, partition
 from .groups import Group, is_movement
 from .segments import chains
@@ -30,13 +31,22 @@ TILE = 128
 ALIGNED_BYTES = 16
 """Rows that begin on multiples of it are what copy engines and asynchronous copies take."""
 
+PACKED = "BlockMatMul"
+"""Products with weights of few bits."""
+
 Names = tuple[str, ...]
 """The outputs of a node, by which it is known."""
+
+WeightForm = tuple[Any, ...]
+"""An op, its attributes, and types and shapes of weights without their columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Projection:
-    """A product with known weights, [depth, columns], and the known bias that is added to it, [columns], if one is."""
+    """A product with known weights, and the known bias that is added to it, [columns], if one is.
+
+    Weights are [depth, columns]; or of few bits, with scales and perhaps zero points, each [columns, ...].
+    """
 
     product: Node
     sum: Node | None = None
@@ -63,10 +73,30 @@ class _Projection:
     def output(self) -> str:
         return self.nodes[-1].outputs[0]
 
+    @property
+    def column_axis(self) -> int:
+        """The dimension of its weights that is its columns."""
+        return 0 if self.product.op == PACKED else 1
+
+    def weights(self, constants: Mapping[str, Array]) -> list[Array]:
+        """Its weights, and what belongs to them."""
+        return [constants[name] for name in self.product.inputs[1:] if name]
+
+    def form(self, graph: Graph) -> WeightForm:
+        """What those that are joined have in common, beside what they read."""
+        arrays = self.weights(graph.constants)
+        shapes = tuple((a.dtype.name, *a.shape[: self.column_axis], *a.shape[self.column_axis + 1 :]) for a in arrays)
+        attrs = tuple(sorted(self.product.attrs.items()))
+        return self.product.op, attrs, shapes, self.sum is not None, self.is_aligned(graph)
+
     def is_aligned(self, graph: Graph) -> bool:
-        """Whether rows of its weights begin on multiples of ALIGNED_BYTES."""
+        """Whether rows of its weights begin on multiples of ALIGNED_BYTES; those of few bits have no rows."""
         weights = graph.constants[self.product.inputs[1]]
-        return int(weights.shape[1] * weights.itemsize) % ALIGNED_BYTES == 0
+        return self.product.op == PACKED or int(weights.shape[1] * weights.itemsize) % ALIGNED_BYTES == 0
+
+    def columns(self, graph: Graph) -> int:
+        """The columns of its weights."""
+        return int(graph.constants[self.product.inputs[1]].shape[self.column_axis])
 
     def tiles(self, graph: Graph) -> int:
         """The tiles that cover its result."""
@@ -75,7 +105,7 @@ class _Projection:
 
     def head_columns(self, graph: Graph, readers: Sequence[Node]) -> int:
         """The columns of a head, if its only reader is a Reshape into heads; else all columns."""
-        columns = int(graph.constants[self.product.inputs[1]].shape[1])
+        columns = self.columns(graph)
         match readers:
             case [Node(op="Reshape", domain="", outputs=(name,))]:
                 *_, last = graph.types[name].shape or (1,)
@@ -85,10 +115,11 @@ class _Projection:
 
 def _is_projection(graph: Graph, node: Node) -> bool:
     """Whether a node is a product of a tensor of floats with a known matrix."""
-    if node.op not in ("MatMul", "MatMulNarrow") or node.domain or node.inputs[0] in graph.constants:
+    if node.op not in ("MatMul", "MatMulNarrow", PACKED) or node.domain or node.inputs[0] in graph.constants:
         return False
-    weights, kind = graph.constants.get(node.inputs[1]), graph.types[node.outputs[0]]
-    return weights is not None and weights.ndim == 2 and kind.is_float and len(kind.shape or ()) >= 2
+    weights, kind = [graph.constants.get(name) for name in node.inputs[1:] if name], graph.types[node.outputs[0]]
+    is_known = all(array is not None and (array.ndim == 2 or node.op == PACKED) for array in weights)
+    return is_known and kind.is_float and len(kind.shape or ()) >= 2
 
 
 def _bias(graph: Graph, product: Node, reader: Node) -> str:
@@ -113,16 +144,16 @@ class _JoinedProduct:
 
     def add_to(self, draft: Draft) -> Names:
         """Add the nodes that make the results of all; returns the outputs of the one that splits them."""
-        first, weights = self.parts[0].product, [draft.constants[part.product.inputs[1]] for part in self.parts]
-        every = draft.constant(np.concatenate(weights, axis=1))
+        first, axis = self.parts[0].product, self.parts[0].column_axis
+        weights = [part.weights(draft.constants) for part in self.parts]
+        counts = [arrays[0].shape[axis] for arrays in weights]
+        joined = [draft.constant(np.concatenate(arrays, axis)) for arrays in zip(*weights, strict=True)]
         kind = draft.types[first.outputs[0]]
-        shape = *(kind.shape or ())[:-1], draft.constants[every].shape[1]
-        whole = draft.new_tensor(replace(kind, shape=shape))
-        draft.add(replace(first, inputs=(first.inputs[0], every), outputs=(whole,)))
+        whole = draft.new_tensor(replace(kind, shape=(*(kind.shape or ())[:-1], sum(counts))))
+        draft.add(replace(first, inputs=(first.inputs[0], *joined), outputs=(whole,)))
         biases = [draft.constants[part.bias].reshape(-1) for part in self.parts if part.bias]
         if biases:
             whole = draft.emit("Add", whole, draft.constant(np.concatenate(biases)))
-        counts = [array.shape[1] for array in weights]
         if not self.head_columns:
             self._split(draft, whole, counts, self.outputs)
             return self.outputs
@@ -174,12 +205,12 @@ def join_products(graph: Graph, multiprocessors: int) -> tuple[Graph, list[Step]
 def _candidates(graph: Graph, steps: Sequence[Step], multiprocessors: int) -> list[_JoinedProduct]:
     """The products that may be joined, each in one set: those with heads of as many columns, then what is left."""
     copied, readers = _copied(steps), graph.consumers()
-    sets: dict[tuple[tuple[str, bool, bool], int], list[_Projection]] = {}
+    sets: dict[tuple[tuple[str, WeightForm], int], list[_Projection]] = {}
     for part in _Projection.all_of(graph):
         if part.output not in copied and part.tiles(graph) < multiprocessors:
-            key = part.product.inputs[0], part.sum is not None, part.is_aligned(graph)
+            key = part.product.inputs[0], part.form(graph)
             sets.setdefault((key, part.head_columns(graph, readers[part.output])), []).append(part)
-    joined, others = list[_JoinedProduct](), dict[tuple[str, bool, bool], list[_Projection]]()
+    joined, others = list[_JoinedProduct](), dict[tuple[str, WeightForm], list[_Projection]]()
     for (key, head_columns), parts in sets.items():
         if len(parts) > 1:
             joined.append(_JoinedProduct(tuple(parts), head_columns))

@@ -15,7 +15,13 @@ from tunewright.graph.ir import Graph
 
 from ..numerics import PROCESSOR, Numerics, Precision
 from .bf16_products import bf16_products
-from .block_matmul import block_matmuls, byte_block_matmuls, exact_activations, rounded_activations
+from .block_matmul import (
+    block_matmuls,
+    byte_block_matmuls,
+    exact_activations,
+    gpu_block_matmuls,
+    rounded_activations,
+)
 from .byte_activations import byte_activations
 from .edit import log
 from .layout import channels_last
@@ -207,6 +213,12 @@ STEPS = (
         (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),),
         once=True,
         when=_when_widened,
+    ),
+    RewriteStep(
+        "stored weights",
+        (Rewrite("products of blocks on GPUs", gpu_block_matmuls, rounds="scales of blocks"),),
+        once=True,
+        when=_when_narrow,
     ),
     RewriteStep("zero points", (Rewrite("zero points", zero_points),), once=True),
     RewriteStep(

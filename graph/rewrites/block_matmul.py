@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import NARROW, DType
 from tunewright.graph.ir import Array, Graph, Node, TensorType
 
+from ..contrib.blocks import WORD_NUMBERS
 from ..evaluation.onnx_form import NORMAL_VERSION
+from ..narrow_types import narrow_type
 from .edit import Edit, Result, each
 from .quantisation import LEAST_COLUMNS, rewrite_products
 from .weight_blocks import MOST_SIZE, WeightBlocks
 
-MOST_ROWS = 16
+MOST_ROWS, MOST_GPU_ROWS = 16, 8
 """Rows beyond which arithmetic takes longer than reading weights, and products of floats are less of it."""
+
+GPU_TYPES = frozenset(dtype.value for dtype in (DType.F32, *NARROW))
+"""Types of activations that GPUs multiply by such weights."""
 
 
 def block_matmuls(graph: Graph) -> Graph:
@@ -27,6 +33,14 @@ def block_matmuls(graph: Graph) -> Graph:
     return rewrite_products(graph, partial(_block_matmul, is_rounded=False))
 
 
+def gpu_block_matmuls(graph: Graph) -> Graph:
+    """As `block_matmuls`, on GPUs: in narrow floats too, and with narrow scales where these have the same values.
+
+    Before: `y = MatMul(x, w)`, x and w float16. After: `y = BlockMatMul(x, q, s, z)`, x and s float16.
+    """
+    return rewrite_products(graph, _gpu_block_matmul)
+
+
 @each("MatMul")
 def byte_block_matmuls(edit: Edit, node: Node) -> Result:
     """As `block_matmuls`, of rounded activations, on processors that multiply bytes: of as many rows as there are.
@@ -37,26 +51,42 @@ def byte_block_matmuls(edit: Edit, node: Node) -> Result:
 
 
 def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> Result:
-    if node.op != "MatMul":
+    if node.op != "MatMul" or edit.types[node.outputs[0]].dtype != DType.F32.value:
         return None
-    x, weight = node.inputs
-    shape, kind = edit.shape(x), edit.types[node.outputs[0]]
-    blocks = WeightBlocks.of(edit, weight)
-    if blocks is None or not shape or kind.dtype != DType.F32.value:
+    blocks = _packed_blocks(edit, node, None if is_rounded else MOST_ROWS)
+    if blocks is None:
         return None
-    if not is_rounded and prod(shape[:-1]) > MOST_ROWS:
-        return None
-    if not edit.may_round(node.outputs[0]):
-        return None
-    if not is_packed(blocks):
-        return None
-    output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
-    values, x_scales = x, ""
+    values, x_scales = node.inputs[0], ""
     if is_rounded:
-        rounding = edit.producer(x, "RoundBlocks")
+        rounding = edit.producer(values, "RoundBlocks")
         assert rounding is not None
         values, x_scales = _rounded(edit, rounding)
-    zero, attrs = _zero_point(edit, blocks.zeros)
+    return _product(edit, node, blocks, values, x_scales)
+
+
+def _gpu_block_matmul(edit: Edit, node: Node) -> Result:
+    if node.op != "MatMul" or edit.types[node.outputs[0]].dtype not in GPU_TYPES:
+        return None
+    blocks = _packed_blocks(edit, node, MOST_GPU_ROWS)
+    if blocks is None or blocks.size % WORD_NUMBERS:
+        return None
+    dtype = narrow_type(blocks.scales)
+    blocks = blocks if dtype is None else replace(blocks, scales=blocks.scales.astype(dtype))
+    return _product(edit, node, blocks, node.inputs[0])
+
+
+def _packed_blocks(edit: Edit, node: Node, most_rows: int | None) -> WeightBlocks | None:
+    """The weight of a product of so many rows at most, if there are kernels that read it as it is."""
+    x, weight = node.inputs
+    shape, blocks = edit.shape(x), WeightBlocks.of(edit, weight)
+    if blocks is None or not shape or (most_rows is not None and prod(shape[:-1]) > most_rows):
+        return None
+    return blocks if edit.may_round(node.outputs[0]) and is_packed(blocks) else None
+
+
+def _product(edit: Edit, node: Node, blocks: WeightBlocks, values: str, x_scales: str = "") -> str:
+    """The result of a node, by weights as they are and activations, rounded where these have scales."""
+    output, (zero, attrs) = edit.new_tensor(edit.types[node.outputs[0]]), _zero_point(edit, blocks.zeros)
     optional = (zero, x_scales) if x_scales else (zero,) if zero else ()
     operands = (values, edit.constant(blocks.numbers), edit.constant(blocks.scales), *optional)
     attrs["bits"] = blocks.bits

@@ -8,6 +8,7 @@ import numpy as np
 
 from tunewright.graph.ir import Array, Node
 
+from ..narrow_types import NARROW
 from .edit import Edit
 
 MOST_SIZE = 256
@@ -22,7 +23,7 @@ class WeightBlocks:
     """The second operand of a product, [depth, columns], as unsigned numbers less zero points, times scales."""
 
     numbers: Array  # [columns, blocks, size], uint8
-    scales: Array  # [columns, blocks]
+    scales: Array  # [columns, blocks], floats of any type that is computed in float32
     zeros: Array  # [columns, blocks], uint8
 
     @staticmethod
@@ -59,7 +60,7 @@ class WeightBlocks:
 def _known(edit: Edit, node: Node) -> tuple[Array, Array, Array] | None:
     """Numbers, scales and zero points of a node, all known, and unsigned; None where they can't be."""
     numbers, scales = (edit.array(name) for name in node.inputs[:2])
-    if numbers is None or scales is None or scales.dtype != np.float32 or not numbers.size:
+    if numbers is None or scales is None or scales.dtype not in (np.float32, *NARROW) or not numbers.size:
         return None
     zeros = edit.array(node.inputs[2]) if node.input(2) else np.zeros(scales.shape, numbers.dtype)
     if zeros is None or zeros.shape != scales.shape:

@@ -2,17 +2,21 @@
 
 Blocks may share a fold too: then each writes its part, and another launch combines those. So all multiprocessors read
 from memory, however few results there are.
+
+Weights of few bits stay so in memory: see `tiles.word_block`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.expr.dtype import WORD_BYTES, DType
 from tunewright.codegen.gpu import BLOCK_THREADS, SM_REGISTERS, STATIC_SMEM_BYTES, THREAD_REGISTERS, WARP, WIDEST_BYTES
-from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.ir.ir import Buffer, Kernel, words_of
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
@@ -20,12 +24,14 @@ from ..buffers import kernel_around
 from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.shared_fold import MOST_ROWS, SharedFold, match_shared_fold
+from ..patterns.weight_words import WeightWords
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents
 from .tiles.element_launch import plain_launch
 from .tiles.fold_block import FoldBlock, groups_across, places_of, units_of
 from .tiles.sides import Count, size, steps
+from .tiles.word_block import WordBlock
 
 WARPS = (1, 2, 4, 8, 16, 32)
 LANES = (2, 4, 8, 16, 32)
@@ -36,14 +42,20 @@ SPLITS = (1, 2, 4, 8, 16, 32)
 SHARED_BY = "{} blocks share a fold; a launch of its own combines what they have."
 """What the knob says by which blocks share folds."""
 
-OTHER_REGISTERS = 32
-"""Registers of a thread, beside results and what it has read."""
+MOST_COLUMNS = 4
+"""Columns of a thread that reads words."""
 
-DEFAULT_WARPS, LOADS = 8, 4
-"""Warps of a block, and accesses of a thread that are under way at once, by default."""
+OTHER_REGISTERS, WORD_REGISTERS = 32, 56
+"""Registers of a thread, beside results and what it has read; of one that reads words."""
+
+DEFAULT_WARPS, LOADS, WORD_LOADS = 8, 4, 8
+"""Warps of a block, and accesses of a thread that are under way at once, by default, of words more."""
 
 SEGMENT_BYTES = 64
 """Neighbours that are read at once by default: what memory gives at a time."""
+
+MOST_WRITTEN = 64
+"""Rows by columns by accesses of a round of a thread that reads words: for each all products are written out."""
 
 MOST_BLOCKS = 16
 """Blocks of a multiprocessor beyond which sharing folds by more of them gains nothing."""
@@ -88,11 +100,16 @@ class SharedFoldsSketch(PatternSketch[SharedFold]):
         )
 
     def write(self, task: Task, fold: SharedFold, schedule: Schedule, target: Target) -> Kernel:
-        block = FoldBlock(fold, **dict(schedule.values))
-        if block.splits == 1:
-            return kernel_around((block.lower(),), task, fold.stages, plain_launch)
-        launches = block.lower(), block.combine_parts()
-        return kernel_around(launches, task, fold.stages, plain_launch, scratch=(block.parts,))
+        block = (WordBlock if fold.words else FoldBlock)(fold, **dict(schedule.values))
+        packings = fold.words.packings(block.lanes, block.wide) if fold.words else {}
+        is_shared = block.splits > 1
+        launches = (block.lower(), *((block.combine_parts(),) if is_shared else ()))
+        scratch = (block.parts,) if is_shared else ()
+        kernel = kernel_around(launches, task, fold.stages, plain_launch, packings, scratch)
+        if fold.words is None:
+            return kernel
+        name = fold.panel.tensor
+        return replace(kernel, words=(words_of(Buffer(name, packings[name].shape, DType.U8)),))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         values = point.values
@@ -100,7 +117,13 @@ class SharedFoldsSketch(PatternSketch[SharedFold]):
             "Folds that threads share: each reads a part, and what they come to is combined.", values["warps"] * WARP
         )
         vector, unroll = values["vector"], values["unroll"]
-        yield f"A thread reads {counted(vector, 'element')} at once, {counted(unroll, 'time')} a round."
+        fold = self.pattern(point.task, point.target)
+        if fold.words:
+            read = f"{counted(fold.words.terms, 'weight')} of {fold.words.product.bits} bits"
+            own = f"each of {vector} columns" if vector > 1 else "a column"
+            yield f"A thread reads {read} of {own} at once, {counted(unroll, 'time')} a round."
+        else:
+            yield f"A thread reads {counted(vector, 'element')} at once, {counted(unroll, 'time')} a round."
         rows = values["rows"]
         if rows > 1:
             yield f"What it has read is for {rows} rows."
@@ -108,7 +131,9 @@ class SharedFoldsSketch(PatternSketch[SharedFold]):
 
 
 def _is_even(fold: SharedFold, vector: int) -> bool:
-    """Whether so many neighbours of the panel are one access wherever they are read."""
+    """Whether so many neighbours of the panel are one access wherever they are read; of words each has its own."""
+    if fold.words:
+        return fold.last.extent % vector == 0 and vector <= MOST_COLUMNS
     each_bytes = fold.panel.dtype.size_bytes
     return fold.last.extent % vector == 0 and fold.pitch % vector == 0 and vector * each_bytes <= WIDEST_BYTES
 
@@ -120,7 +145,11 @@ def _stretches(fold: SharedFold, lanes: Count, vector: Count) -> Count:
 
 def _block(fold: SharedFold, columns: Columns) -> BlockShape:
     warps, lanes, vector, unroll, rows, _ = columns.values()
-    registers = rows * vector + unroll * (rows + vector * fold.panel.dtype.size_bytes // 4 + 1) + OTHER_REGISTERS
+    if fold.words:
+        registers = (2 * rows + fold.words.word_numbers) * vector + fold.words.word_numbers + WORD_REGISTERS
+        registers += unroll * vector * (fold.words.words + 2 * fold.words.spans)
+    else:
+        registers = rows * vector + unroll * (rows + vector * fold.panel.dtype.size_bytes // 4 + 1) + OTHER_REGISTERS
     width = groups_across(fold, lanes) * (1 if fold.is_deep else vector)
     return BlockShape(warps * WARP, registers, warps * rows * width * fold.dtype.size_bytes)
 
@@ -134,6 +163,7 @@ def _legal(fold: SharedFold, target: Target, columns: Columns) -> NDArray[np.boo
     across = groups_across(fold, lanes)
     wide = 1 if fold.is_deep else vector
     legal &= (block.smem_bytes <= STATIC_SMEM_BYTES) & (rows * across <= threads)
+    legal &= (rows * vector * unroll <= MOST_WRITTEN) | (fold.words is None)
     legal &= places * unroll * splits <= np.maximum(units_of(fold, vector), places_of(fold, 1, LANES[0]))
     least = groups_across(fold, LANES[-1 if fold.is_deep else 0])
     legal &= (across == least) | (across * wide < 2 * size(fold.columns))
@@ -144,6 +174,8 @@ def _legal(fold: SharedFold, target: Target, columns: Columns) -> NDArray[np.boo
 def _preferred(fold: SharedFold, target: Target, knobs: tuple[Knob, ...]) -> Mapping[str, int]:
     """The widest accesses, all rows together, long stretches of memory, and enough blocks for all multiprocessors."""
     choices = {knob.name: knob.choices for knob in knobs}
+    if fold.words:
+        return _preferred_words(fold, fold.words, target, choices)
     vector, rows = choices["vector"][-1], choices["rows"][-1]
     each_bytes, least = vector * fold.panel.dtype.size_bytes, BLOCKS * target.threads
     units = units_of(fold, vector)
@@ -158,12 +190,32 @@ def _preferred(fold: SharedFold, target: Target, knobs: tuple[Knob, ...]) -> Map
     return {"warps": warps, "lanes": lanes, "vector": vector, "unroll": unroll, "rows": rows, "splits": splits}
 
 
+def _preferred_words(
+    fold: SharedFold, words: WeightWords, target: Target, choices: Mapping[str, tuple[int, ...]]
+) -> Mapping[str, int]:
+    """Some columns of a thread, as activations are converted for all of them, and few blocks that share folds.
+
+    Weights take so little time to be read that another launch is worth it only where most multiprocessors are idle.
+    """
+    long = [n for n in LANES if n * words.words * WORD_BYTES >= SEGMENT_BYTES]
+    vector = next((n for n in choices["vector"][::-1] if 2 * _stretches(fold, long[0], n) >= target.threads), 1)
+    lanes = max((n for n in long if _stretches(fold, n, vector) >= BLOCKS * target.threads), default=long[0])
+    units, count = units_of(fold, vector), _stretches(fold, lanes, vector)
+    warps = max((n for n in WARPS if n <= DEFAULT_WARPS and places_of(fold, n, lanes) <= units), default=1)
+    each = places_of(fold, warps, lanes)
+    splits = next((n for n in SPLITS if 2 * count * n >= target.threads or each * n * 2 > units), SPLITS[-1])
+    unroll = max(n for n in UNROLLS if n == 1 or (n * vector <= WORD_LOADS and each * n * splits <= units))
+    rows = choices["rows"][-1]
+    return {"warps": warps, "lanes": lanes, "vector": vector, "unroll": unroll, "rows": rows, "splits": splits}
+
+
 def _tiling(fold: SharedFold, columns: Columns) -> Tiling:
     """What a thread folds in a round, what a block does, and the share of a block."""
     warps, lanes, vector, unroll, rows, splits = columns.values()
     wide, deep = (1, vector) if fold.is_deep else (vector, 1)
     down, across = flat_extents(fold.rows, rows), groups_across(fold, lanes) * wide
     places = places_of(fold, warps, lanes)
+    deep = deep * fold.together
     own = down | flat_extents(fold.columns, wide + 0 * vector) | flat_extents(fold.depth, unroll * deep)
     block = down | flat_extents(fold.columns, across)
     share = flat_extents(fold.depth, -(-size(fold.depth) // splits))

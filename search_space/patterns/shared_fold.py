@@ -12,11 +12,14 @@ from math import prod
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Load, Var, free_vars, loads
 from tunewright.codegen.expr.index import linear
+from tunewright.graph.block_product import match_block_product
 from tunewright.graph.task import Axis, Stage, Task
 
+from .block_matmul import match_block_matmul
 from .fused_stage import FLOATS, FusedStage, fuse_stages
 from .product import factors
 from .vector_axis import is_contiguous
+from .weight_words import WeightWords
 
 MOST_ROWS = 8
 """Results that each element of the panel is for: with more, arithmetic takes longer than memory."""
@@ -42,6 +45,12 @@ class SharedFold:
     pitch: int  # elements of a row of the panel in memory
     is_deep: bool
     is_product: bool
+    words: WeightWords | None = None  # where the panel are weights of few bits: words of a column follow each other
+
+    @property
+    def together(self) -> int:
+        """Terms of a fold that are read at once, of each of the columns."""
+        return 1 if self.words is None else self.words.terms
 
     @property
     def stages(self) -> tuple[tuple[FusedStage, ...], FusedStage, tuple[FusedStage, ...]]:
@@ -65,6 +74,8 @@ def match_shared_fold(task: Task) -> SharedFold | None:
 
     Folds that are no products are matched where neighbours lie across them, or where there is nothing else to do.
     """
+    if match_block_matmul(task):
+        return _match_words(task)
     fused_stages = fuse_stages(task)
     main = max(range(len(fused_stages)), key=lambda n: fused_stages[n].stage.points)
     stage = fused_stages[main].stage
@@ -92,6 +103,33 @@ def match_shared_fold(task: Task) -> SharedFold | None:
         pitch=task.tensor(panel.tensor).shape[-1],
         is_deep=is_deep,
         is_product=is_product,
+    )
+
+
+def _match_words(task: Task) -> SharedFold | None:
+    """A task's product with weights of few bits in whole words, as `graph.ops.blocks` defines it, if for few rows."""
+    product = match_block_matmul(task)
+    words = WeightWords.of(product) if product else None
+    term = match_block_product(product.fused_stage.stage.body) if product else None
+    if product is None or words is None or term is None:
+        return None
+    stage = product.fused_stage.stage
+    axes = {axis.name: axis for axis in (*stage.axes, *stage.reduce)}
+    rows = tuple(axis for axis in stage.axes if axis.name != product.column)
+    depth = tuple(axes[at.name] for at in term.number.index[1:] if isinstance(at, Var))
+    count, terms = (prod(axis.extent for axis in flat) for flat in (rows, depth))
+    if len(depth) < 2 or count > MOST_ROWS or terms < LEAST_DEPTH:
+        return None
+    return SharedFold(
+        *product.stages,
+        term.number,
+        rows,
+        columns=(axes[product.column],),
+        depth=depth,
+        pitch=product.numbers.shape[-1],
+        is_deep=False,
+        is_product=True,
+        words=words,
     )
 
 

@@ -18,7 +18,7 @@ from ..commands import Command, commands
 from ..search_space.causal_models import CausalSizes, causal_model
 from ..tuner.conftest import small_model
 from ..tuner.interpreted import MODELS, model_of
-from ..tuner.test_gpu_session import agree, feeds_of, reference
+from ..tuner.test_gpu_session import agree, decoder_step, feeds_of, reference
 
 pytestmark = pytest.mark.gpu
 
@@ -50,6 +50,12 @@ def test_causal_attention_agrees_with_the_reference(home: Path, sizes: CausalSiz
     with InferenceSession(data, target=CUDA) as session:
         feeds = feeds_of(session, 0)
         agree(session.run(None, feeds), reference(data, feeds))
+
+
+def test_a_decoder_by_weights_of_four_bits_agrees_with_onnx_runtime(home: Path) -> None:
+    data, feeds, wanted = decoder_step()
+    with InferenceSession(data, target=CUDA) as session:
+        agree(session.run(None, feeds), wanted)
 
 
 def test_a_kept_model_opens_without_a_compiler(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

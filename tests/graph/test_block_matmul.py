@@ -16,6 +16,8 @@ from tunewright.graph.rewrites import rewrite
 
 from ..search_space.test_block_matmul import graph_of
 
+GPU = Numerics(widen=False)
+
 
 @pytest.mark.parametrize("dots", [False, True])
 @pytest.mark.parametrize("rows", [3, 17])
@@ -72,12 +74,42 @@ def test_which_products_are_packed(options: dict[str, Any], is_packed: bool, run
     before = graph_of(**sizes)
     after = rewrite(before)
     assert any(node.op == "BlockMatMul" for node in after.nodes) is is_packed
-    assert not any(node.op == "BlockMatMul" for node in rewrite(before, numerics=Numerics(widen=False)).nodes)
+    come_to_the_same(before, after, runs)
+
+
+def come_to_the_same(before: Graph, after: Graph, runs: Any) -> None:
     rng = np.random.default_rng(0)
     [port] = before.inputs
     feeds = {port.tensor: rng.standard_normal(before.type(port.tensor).shape).astype(np.float32)}
     [expected], [actual] = runs.nodes(before, feeds), runs.nodes(after, feeds)
     runs.close(actual, expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_packed"),
+    [
+        ({}, True),
+        ({"rows": "8"}, True),
+        ({"rows": "9"}, False),  # tensor cores multiply floats
+        ({"most": 16}, True),
+        ({"size": 8}, True),
+        ({"size": 12}, False),  # a block ends within a word
+        ({"columns": 15}, False),
+        ({"is_rounded": True}, True),
+        ({"has_narrow_scales": True}, True),
+        ({"then": "y = Floor (t)"}, False),
+    ],
+)
+def test_which_products_are_packed_on_gpus(options: dict[str, Any], is_packed: bool, runs: Any) -> None:
+    sizes: dict[str, Any] = {"rows": "1", "columns": 48, "blocks": 3, "size": 16} | options
+    before = graph_of(**sizes)
+    after = rewrite(before, numerics=GPU)
+    packed = [node for node in after.nodes if node.op == "BlockMatMul"]
+    assert len(packed) == is_packed
+    for node in packed:
+        scales = "bfloat16" if options.get("has_narrow_scales") else "float32"
+        assert after.constants[node.inputs[2]].dtype == scales
+    come_to_the_same(graph_of(**sizes | {"is_rounded": False}), after, runs)
 
 
 @pytest.mark.parametrize("is_rounded", [False, True])
@@ -90,7 +122,9 @@ def test_one_zero_point_is_no_operand(zero: int | None, is_rounded: bool) -> Non
     assert all(node.inputs[-1:]) and bool(node.input(4)) is is_rounded
 
 
-def dequantised(kind: str, scales: str, *, depth: int = 96, is_turned: bool, has_zeros: bool) -> Graph:
+def dequantised(
+    kind: str, scales: str, *, depth: int = 96, is_turned: bool, has_zeros: bool, dtype: str = "float32"
+) -> Graph:
     """A product of three rows by weights of 48 columns, dequantised by scales of all, of columns or of blocks of 16."""
     rng, low = np.random.default_rng(0), {"int4": -8, "uint4": 0, "int8": -128, "uint8": 0}[kind]
     high = low + (16 if kind.endswith("4") else 256)
@@ -105,12 +139,13 @@ def dequantised(kind: str, scales: str, *, depth: int = 96, is_turned: bool, has
         helper.make_tensor(name, elements, extents, rng.integers(low, high, extents).reshape(-1))
         for name, extents in known.items()
     ]
-    tensors.append(numpy_helper.from_array(rng.uniform(0.01, 0.02, turn(own)).astype(np.float32), "s"))
+    tensors.append(numpy_helper.from_array(rng.uniform(0.01, 0.02, turn(own)).astype(dtype), "s"))
+    float_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [helper.make_node("DequantizeLinear", ["w", "s", *(["z"] if has_zeros else [])], ["d"], **attrs)]
     if is_turned:
         nodes.append(helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]))
     nodes.append(helper.make_node("MatMul", ["x", "t" if is_turned else "d"], ["y"]))
-    x, y = (helper.make_tensor_value_info(n, 1, (3, extent)) for n, extent in (("x", depth), ("y", 48)))
+    x, y = (helper.make_tensor_value_info(n, float_type, (3, extent)) for n, extent in (("x", depth), ("y", 48)))
     model = helper.make_model(
         helper.make_graph(nodes, "g", [x], [y], tensors), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
     )
@@ -131,6 +166,22 @@ def test_weights_that_are_dequantised_by_blocks_stay_as_they_are(
     [expected] = runs.nodes(before, {"v0": x})
     for run in (runs.nodes, runs.steps):
         runs.close(run(after, {"v0": x})[0], expected, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("has_zeros", [False, True], ids=["without zero points", "with zero points"])
+def test_narrow_models_keep_their_weights_on_gpus(has_zeros: bool, dtype: str, runs: Any) -> None:
+    """Scales are what they were, and no weight is rounded before it is multiplied."""
+    before = dequantised("uint4", "blocks", is_turned=True, has_zeros=has_zeros, dtype=dtype)
+    after = rewrite(before, numerics=GPU)
+    [node] = after.nodes
+    assert node.op == "BlockMatMul" and after.constants[node.inputs[2]].dtype == dtype
+    x = np.random.default_rng(1).standard_normal((3, 96)).astype(dtype)
+    [expected] = runs.nodes(before, {"v0": x})
+    for run in (runs.nodes, runs.steps):
+        [actual] = run(after, {"v0": x})
+        assert actual.dtype == expected.dtype
+        runs.close(actual.astype(np.float32), expected.astype(np.float32), 1e-2)
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,35 @@ def test_what_is_joined(name: str, runs) -> None:
     assert ops(steps) == wanted
 
 
+def of_few_bits(*sizes: int) -> str:
+    """Products of one operand, by weights of 16 columns and more in blocks of so many numbers, and what reads them."""
+    columns = range(16, 16 + len(sizes))
+    names = "abc"[: len(sizes)]
+    heads = [f"float[{n * 64 // size},{size}] {name}" for name, n, size in zip(names, columns, sizes, strict=True)]
+    counts = [f"int64[1] c{name} = {{{n * 64 // size}}}" for name, n, size in zip(names, columns, sizes, strict=True)]
+    shapes = [f"int64[2] g{name} = {{{n}, 64}}" for name, n in zip(names, columns, strict=True)]
+    weights = " ".join(
+        f"q{n} = QuantizeLinear({n}, s, z) m{n} = Min(q{n}, m) s{n} = Expand(s, c{n}) z{n} = Expand(z, c{n})"
+        f" d{n} = DequantizeLinear <axis = 0> (m{n}, s{n}, z{n}) r{n} = Reshape(d{n}, g{n})"
+        f" t{n} = Transpose <perm = [1,0]> (r{n}) p{n} = MatMul(x, t{n}) f{n} = ReduceMax <keepdims = 1> (p{n}, last)"
+        for n in names
+    )
+    return f"""
+    g (float[2,64] x, {", ".join(heads)}) => (float[2,1] y)
+    <float s = {{0.25}}, uint8 z = {{8}}, uint8 m = {{15}}, int64[1] last = {{1}}, {", ".join(counts + shapes)}>
+    {{ {weights} y = Max({", ".join(f"f{n}" for n in names)}) }}
+    """
+
+
+@pytest.mark.parametrize(("sizes", "columns"), [((32, 32, 32), [51]), ((16, 32, 16), [17, 34]), ((16, 32), [16, 17])])
+def test_weights_of_few_bits_are_joined_as_they_are(sizes: tuple[int, ...], columns: list[int], runs) -> None:
+    """Those in blocks of as many numbers."""
+    joined, _ = check(of_few_bits(*sizes), "abc"[: len(sizes)], runs)
+    packed = [node for node in joined.nodes if node.op == "BlockMatMul"]
+    assert sorted(len(joined.constants[node.inputs[1]]) for node in packed) == columns
+    assert all(joined.constants[node.inputs[1]].dtype == np.uint8 for node in packed)
+
+
 TWO = """
     g (float[{rows},16] x, float[{rows},16] z, float[16,24] a, float[16,24] b, float[24,24] c, float[24,24] d)
       => (float[{rows},24] y{more}) {{ p = MatMul(x, a) q = MatMul({other}, b) {rest} }}

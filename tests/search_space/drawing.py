@@ -345,6 +345,14 @@ def few_bits_text(
     return f"x{given} w[{count}, {extent}] o[{count}] z[{columns}] | {nodes} | y ; w o z"
 
 
+def few_bits(rng: Rng) -> str:
+    """Rows that a GPU multiplies by such weights as they are."""
+    rows, columns, blocks = int(rng.integers(1, 9)), one_of(rng, 16, 17, 30, 64, 100), int(rng.integers(2, 7))
+    extent, bits, has_zeros = one_of(rng, 8, 16, 32, 48, 64, 128), one_of(rng, 4, 4, 8), one_of(rng, False, True)
+    text = few_bits_text(rows, columns, blocks, extent, bits=bits, has_zeros=has_zeros, then=ending(rng, "t", "y"))
+    return one_of(rng, "", "float16: ", "bfloat16: ") + text
+
+
 def trees(rng: Rng) -> str:
     """Boosted trees of one target each, or forests whose leaves have all."""
     rows, columns, count, targets = size(rng), size(rng), int(rng.integers(2, 9)), one_of(rng, 1, 1, 3, 17)
@@ -511,7 +519,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "window": WINDOWS,
     "rows": (rows, attention),
     "split": (fold, global_pool),
-    "shared_folds": (few_rows, few_rows, global_pool, fold),
+    "shared_folds": (few_rows, few_rows, global_pool, fold, few_bits),
     "specialized_tiles": (wide, wide, wide, byte_product),
     "specialized_windows": (wide_windows,),
     "unfolded_tiles": (few_channels,),

@@ -19,6 +19,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import SKETCHES, default_schedule, lower, sketch, spaces
 
+from .drawing import few_bits_text
 from .test_sketches import MODELS, tasks_of
 
 TASKS = {
@@ -148,6 +149,16 @@ def test_attention_whose_keys_are_shared_compiles(arch, sizes, mask):
     builds_without_spills(task, target, space.default)
     for schedule in map(space.schedule, space.sample(2, np.random.default_rng(0))):
         builds_without_spills(task, target, schedule, MOST_SPILLED_BYTES)
+
+
+@pytest.mark.parametrize(("rows", "extent", "bits"), [(1, 32, 4), (8, 16, 4), (4, 128, 8)])
+@pytest.mark.parametrize("arch", TARGETS)
+def test_products_of_few_bits_compile(rows, extent, bits, arch):
+    text = few_bits_text(rows, 1024, 4096 // extent, extent, bits=bits, has_zeros=True)
+    [task], target = tasks_of(f"float16: {text}", {}), TARGETS[arch]
+    space = sketch("shared_folds").space(task, target)
+    for schedule in (space.default, *map(space.schedule, space.sample(3, np.random.default_rng(0)))):
+        builds_without_spills(task, target, schedule)
 
 
 @pytest.mark.parametrize("text", ["half_dense", "bytes"])

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from tunewright.codegen.cuda import interp, nvrtc
-from tunewright.codegen.cuda.build import source
+from tunewright.codegen.cuda.build import build, source
 from tunewright.codegen.ir.ir import For
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.task import Task, Tensor
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.patterns.block_matmul import BlockMatMul, match_block_matmul
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
 
+from .drawing import few_bits_text
 from .oracle import GPU, SMALL_GPU, interpret
 from .test_sketches import agree, tasks_of
 
@@ -50,6 +53,111 @@ def test_folds_are_right(text, sizes):
             kernel = lower(Candidate(task, target, schedule))
             verify(kernel)
             agree(task, interpret(task, kernel, inputs, interp.run), expected)
+
+
+FEW_BITS = (
+    (1, 33, 5, 32),
+    (3, 48, 7, 16),
+    (8, 64, 6, 16),
+    (5, 18, 3, 48),
+    (2, 130, 3, 128),
+    (4, 24, 2, 256),
+    (1, 20, 11, 8),
+    (7, 22, 8, 8),
+)
+"""Rows, columns, blocks and numbers of a block: parts of blocks, one and several blocks are read at once."""
+
+
+@pytest.mark.parametrize("kind", ["", "float16: ", "bfloat16: "], ids=["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("bits", "has_zeros"), [(4, False), (4, True), (8, True)])
+@pytest.mark.parametrize("sizes", FEW_BITS, ids=lambda sizes: "x".join(map(str, sizes)))
+def test_weights_of_few_bits_are_multiplied_as_they_are(sizes, bits, has_zeros, kind):
+    then = "p = Add(t, z) y = Relu(p)"
+    [task] = tasks_of(kind + few_bits_text(*sizes, bits=bits, has_zeros=has_zeros, then=then), {})
+    assert task.op == "BlockMatMul+Add+Relu"
+    rng, inputs = np.random.default_rng(sum(sizes)), example_inputs(task, 0)
+    expected = reference(task, inputs)
+    for target in (GPU, SMALL_GPU):
+        space = sketch(NAME).space(task, target)
+        for schedule in (space.default, *map(space.schedule, space.sample(2, rng))):
+            kernel = lower(Candidate(task, target, schedule))
+            verify(kernel)
+            agree(task, interpret(task, kernel, inputs, interp.run), expected)
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+@pytest.mark.parametrize("blocks", [4, 6])
+def test_activations_may_lie_otherwise(blocks, order):
+    """Such as heads that come of attention."""
+    [task] = tasks_of(few_bits_text(4, 32, blocks, 16, order=order), {})
+    inputs, space = example_inputs(task, 0), sketch(NAME).space(task, GPU)
+    expected = reference(task, inputs)
+    for schedule in (space.default, *map(space.schedule, space.sample(2, np.random.default_rng(0)))):
+        kernel = lower(Candidate(task, GPU, schedule))
+        verify(kernel)
+        agree(task, interpret(task, kernel, inputs, interp.run), expected)
+
+
+def block_product(task: Task) -> BlockMatMul:
+    product = match_block_matmul(task)
+    assert product is not None
+    return product
+
+
+@pytest.mark.parametrize(("bits", "extent"), [(4, 8), (4, 16), (4, 32), (4, 64), (8, 8), (8, 32)])
+def test_numbers_of_few_bits_are_unpacked_exactly(bits, extent):
+    """Each of them, less its zero point, is what a row of a one and zeros comes to."""
+    blocks, columns = max(64 // extent, 2), 64
+    depth = blocks * extent
+    text = few_bits_text(8, columns, blocks, extent, bits=bits, has_zeros=True, then="y = Identity(t)")
+    [task] = tasks_of(text, {})
+    product = block_product(task)
+    assert isinstance(product.zeros, Tensor)
+    space, rng = sketch(NAME).space(task, GPU), np.random.default_rng(0)
+    numbers = rng.integers(0, 1 << bits, (columns, blocks, extent), np.uint8)
+    zeros, scales = rng.integers(0, 1 << bits, (columns, blocks), np.uint8), np.ones((columns, blocks), np.float32)
+    values = {product.numbers.name: numbers, product.zeros.name: zeros}
+    wanted = (numbers.astype(np.float32) - zeros[..., None]).reshape(columns, depth).T
+    kernels = [lower(Candidate(task, GPU, one)) for one in (space.default, space.schedule(space.sample(1, rng)[0]))]
+    for first in range(0, depth, 8):
+        x = np.eye(depth, dtype=np.float32)[first : first + 8].reshape(8, blocks, extent)
+        own = {product.x.name: x, product.scales.name: scales.astype(product.scales.dtype.numpy)}
+        inputs = [(values | own)[tensor.name] for tensor in task.inputs]
+        for kernel in kernels:
+            [found] = interpret(task, kernel, inputs, interp.run)
+            np.testing.assert_array_equal(found.reshape(8, columns), wanted[first : first + 8])
+
+
+def test_what_no_number_is_stays_so():
+    """An infinite activation is one, or none where it meets a weight of 0."""
+    [task] = tasks_of(few_bits_text(2, 64, 4, 32, then="y = Identity(t)"), {})
+    product, inputs = block_product(task), example_inputs(task, 0)
+    values = dict(zip((tensor.name for tensor in task.inputs), inputs, strict=True))
+    values[product.x.name][1, 2, 5] = np.inf
+    assert product.zeros == 8
+    weights = values[product.numbers.name][:, 2, 5].astype(np.float32) - 8
+    kernel = lower(Candidate(task, GPU, default_schedule(task, GPU)))
+    [found] = interpret(task, kernel, inputs, interp.run)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found[1], np.inf * weights * values[product.scales.name][:, 2].astype(np.float32))
+    assert np.isfinite(found[0]).all()
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_words_of_weights_are_read_at_once(rows):
+    """16 bytes by each access, once for all rows, and nothing is written out."""
+    [task] = tasks_of("float16: " + few_bits_text(rows, 4096, 128, 32), {})
+    schedule = default_schedule(task, GPU)
+    assert schedule.sketch == NAME and schedule["rows"] == rows
+    kernel = lower(Candidate(task, GPU, schedule))
+    try:
+        artifact, ptx = build(kernel, GPU), nvrtc.ptx(source(kernel, GPU).text, GPU.cpu)
+    except nvrtc.NoCompiler as error:
+        pytest.skip(str(error))
+    assert all(usage.stack_bytes == usage.spill_store_bytes == 0 for usage in artifact.usage.values())
+    accesses, words = schedule["unroll"] * schedule["vector"], 4
+    assert ptx.count("ld.global.v4.u32") == accesses + schedule["unroll"] * words * rows
+    assert "cvt.rn.f32" not in ptx, "numbers become floats without a conversion"
 
 
 DENSE = "float16: x[{a}, 2048] w[2048, 1000] z[1000] | t = MatMul(x, w) y = Add(t, z) | y ; w z"

@@ -150,6 +150,17 @@ MODELS = {
     " v = QuantizeLinear(w, s, z) u = Min(v, m) i = Expand(s, n) j = Expand(z, n)"
     " d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g) k = Transpose<perm=[1, 0]>(h) t = MatMul(x, k)"
     " y = Relu(t) | y ; w",
+    "few_bits": "x[{d}, 64] w[{8c}, 32] | s = Constant<value_float=0.125>() z = Constant<value=uint8 {8}>()"
+    " m = Constant<value=uint8 {15}>() n = Constant<value_ints=[{8c}]>() g = Constant<value_ints=[{4c}, 64]>()"
+    " v = QuantizeLinear(w, s, z) u = Min(v, m) i = Expand(s, n) j = Expand(z, n)"
+    " d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g) k = Transpose<perm=[1, 0]>(h) t = MatMul(x, k)"
+    " y = Relu(t) | y ; w",
+    "half_few_bits": "float16: x[{d}, 64] w[{8c}, 32] o[{8c}] r[{4c}] | f = Constant<value_float=0.125>()"
+    " z = Constant<value=uint8 {8}>() m = Constant<value=uint8 {15}>() n = Constant<value_ints=[{8c}]>()"
+    " g = Constant<value_ints=[{4c}, 64]>() c = Cast<to=1>(w) v = QuantizeLinear(c, f, z) u = Min(v, m)"
+    " s = CastLike(f, x) i = Expand(s, n) a = Abs(o) b = Add(a, a) j = Cast<to=2>(b)"
+    " d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g) k = Transpose<perm=[1, 0]>(h) t = MatMul(x, k)"
+    " q = Add(t, r) y = Relu(q) | y ; w o r",
     "trees": "x[{a}, {b}] | t = ai.onnx.ml.TreeEnsembleRegressor<nodes_treeids=[0, 0, 0, 1, 1, 1, 1, 1],"
     " nodes_nodeids=[0, 1, 2, 0, 1, 2, 3, 4], nodes_featureids=[0, 0, 0, 1, 0, 0, 0, 0],"
     " nodes_truenodeids=[1, 0, 0, 1, 3, 0, 0, 0], nodes_falsenodeids=[2, 0, 0, 2, 4, 0, 0, 0],"

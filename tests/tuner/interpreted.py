@@ -36,6 +36,14 @@ MODELS = {
           y = Concat<axis = 0>(c, d) }""",
     "rounds of odd sizes": """(float[5, 1, 4] x) => (float[5, 1, 1, 3] y, float[1, 1, 3] h)
         <float[1, 12, 4] w = {R}, float[1, 12, 3] r = {S}> { y, h, c = LSTM<hidden_size = 3>(x, w, r) }""",
+    "weights of four bits": """(float16[3, 64] x) => (float16[3, 64] y)
+        <uint8[128, 32] a = {Q}, uint8[128, 32] b = {Q}, uint8[256, 16] c = {Q}, uint8[128] z = {Z}, uint8[256] o = {O},
+         float f = {0.03125}, int64[1] n = {128}, int64[1] m = {256}, int64[2] g = {64, 64}>
+        { s = Cast<to = 10>(f) i = Expand(s, n) j = Expand(s, m)
+          p = DequantizeLinear<axis = 0>(a, i, z) q = DequantizeLinear<axis = 0>(b, i, z)
+          r = DequantizeLinear<axis = 0>(c, j, o) d = Reshape(p, g) e = Reshape(q, g) h = Reshape(r, g)
+          k = Transpose<perm = [1, 0]>(d) l = Transpose<perm = [1, 0]>(e) t = Transpose<perm = [1, 0]>(h)
+          u = MatMul(x, k) v = MatMul(x, l) w = Tanh(u) aa = Mul(w, v) ab = MatMul(aa, t) y = Add(ab, x) }""",
     "without a kernel": """(float[1, 1, 6, 6] x) => (float[1, 1, 6, 6] y, float[1, 1] b)
         { a = Relu(x) b = Det(a) c = Mul(a, b) y = Softmax(c) }""",
     "a long cache": """(float16[2, 3, 16] x, float16[2, 600, 16] k, float16[2, 600, 16] v, float16[2, 1, 16] new)
@@ -53,6 +61,9 @@ def model_of(name: str) -> bytes:
     for key, count in {"{W}": 24 * 40, "{V}": 40 * 7, "{K}": 8 * 27, "{R}": 12 * 4, "{S}": 12 * 3}.items():
         if key in text:
             text = text.replace(key, "{" + ", ".join(f"{one:.4f}" for one in rng.uniform(-0.5, 0.5, count)) + "}")
+    for key, count in {"{Q}": 128 * 32, "{Z}": 128, "{O}": 256}.items():
+        while key in text:
+            text = text.replace(key, "{" + ", ".join(map(str, rng.integers(0, 16, count))) + "}", 1)
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
     return bytes(model.SerializeToString())
 

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from tunewright.bench.suite.language import qwen_q4
 from tunewright.codegen.cuda import device
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.driver import DeviceFault
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.gpu import WIDEST_BYTES
 from tunewright.codegen.llvm.build import BuildError
 from tunewright.db.store import open_store
@@ -122,6 +126,40 @@ def test_causal_attention(gpu: Interpreted, sizes: CausalSizes) -> None:
     model = open_for(GPU, data)
     [attention] = [task for task, _ in model.tasks.values() if "Softmax" in task.op]
     assert len(attention.inputs) == 3
+    with InferenceSession.of(model, GPU, {}) as session:
+        feeds = feeds_of(session, 0)
+        agree(session.run(None, feeds), reference(data, feeds))
+
+
+def decoder_step() -> tuple[bytes, dict[str, Any], list[Any]]:
+    """A step of a language model by weights of four bits, feeds, and what ONNX Runtime makes of them, in floats."""
+    proto = onnx.load_from_string(qwen_q4("qwen", tokens=1, past=5, layers=1, words=32))
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "accuracy_level":
+                attribute.i = 1
+    data, rng = proto.SerializeToString(), np.random.default_rng(0)
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    feeds = {one.name: rng.standard_normal(one.shape).astype(np.float32) for one in session.get_inputs()}
+    return data, feeds, list(session.run(None, feeds))
+
+
+@pytest.mark.slow
+def test_a_decoder_reads_weights_of_four_bits_as_they_are(gpu: Interpreted) -> None:
+    data, feeds, wanted = decoder_step()
+    model = open_for(GPU, data)
+    packed = [task for task, _ in model.tasks.values() if task.op.startswith("BlockMatMul")]
+    assert [task.op for task in packed] == ["BlockMatMul+Add"] * 2 + ["BlockMatMul", "BlockMatMul+Add", "BlockMatMul"]
+    weights = sum(tensor.size_bytes for task in packed for tensor in task.inputs if tensor.dtype is DType.U8)
+    assert sum(task.traffic_bytes for task in packed) < 0.6 * weights  # a byte each, of which half is read
+    with InferenceSession.of(model, GPU, {}) as session:
+        agree(session.run(None, feeds), wanted)
+
+
+def test_weights_of_four_bits_are_joined(gpu: Interpreted) -> None:
+    data = model_of("weights of four bits")
+    model = open_for(GPU, data)
+    assert [task.op for task, _ in model.tasks.values()] == ["BlockMatMul", "Split+Tanh+Mul", "BlockMatMul+Add"]
     with InferenceSession.of(model, GPU, {}) as session:
         feeds = feeds_of(session, 0)
         agree(session.run(None, feeds), reference(data, feeds))

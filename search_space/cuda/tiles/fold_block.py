@@ -19,7 +19,7 @@ from math import prod
 from tunewright.codegen.expr.expr import Expr, Load, Var, const, op
 from tunewright.codegen.expr.lanes import ramp
 from tunewright.codegen.gpu import WARP
-from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, For, If, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, Do, For, If, LoopKind, Scope, Stmt, Store
 from tunewright.graph.task import COMBINERS, fold_value, identity
 
 from ...axes import axis_indices, unravel
@@ -45,8 +45,11 @@ def places_of(fold: SharedFold, warps: Count, lanes: Count) -> Count:
 
 def units_of(fold: SharedFold, vector: Count) -> Count:
     """What is shared of a fold: accesses of the panel."""
-    return size(fold.depth) // vector if fold.is_deep else size(fold.depth) + 0 * vector
+    return size(fold.depth) // vector if fold.is_deep else size(fold.depth) // fold.together + 0 * vector
 
+
+MEET = Do("warp.sync", (), ())
+"""Between steps: what is read before it is under way at once. NVIDIA's assembler puts reads off else, to their use."""
 
 BLOCK, WARP_NUMBER, LANE, ROUND, COPY, ROW, ELEMENT = "block", "warp", "lane", "round", "copy", "row", "element"
 """Variables: of the launch, and of the loops of a thread."""
@@ -116,7 +119,7 @@ class FoldBlock:
         body = Block(
             (
                 self._each_row(Store(SUMS, (Var(ROW), self._lanes), start)),
-                guard_extent(group, self.groups, self.across, Block(tuple(self._rounds(part, place, group, row)))),
+                self._inside(group, Block(tuple(self._rounds(part, place, group, row)))),
                 *self._across_lanes(),
                 self._share(own, beside),
                 Barrier(),
@@ -128,7 +131,7 @@ class FoldBlock:
             *(Buffer(name, (1,), self.fold.dtype, Scope.REGISTER) for name in (PART, OTHER)),
             Buffer(WHOLE, (self.wide,), self.fold.dtype, Scope.REGISTER),
         )
-        stmt = allocate(registers, body)
+        stmt = allocate((*registers, *self._step_registers), body)
         for var, extent in ((LANE, WARP), (WARP_NUMBER, self.warps)):
             stmt = For(var, extent, stmt, LoopKind.THREAD)
         shared = Buffer(SHARED, (self.warps, self.rows, self.across * self.wide), self.fold.dtype, Scope.SHARED)
@@ -143,6 +146,15 @@ class FoldBlock:
 
     # Folds
 
+    @property
+    def _step_registers(self) -> tuple[Buffer, ...]:
+        """Buffers of a thread for `_steps` alone."""
+        return ()
+
+    def _inside(self, group: Expr, stmt: Stmt) -> Stmt:
+        """Guard a statement to groups that may be read."""
+        return guard_extent(group, self.groups, self.across, stmt)
+
     def _rounds(self, part: Expr, place: Expr, group: Expr, row: Expr) -> Iterator[Stmt]:
         """The rounds of a thread; what no round covers evenly is one more, of which some is beyond the end."""
         units = units_of(self.fold, self.vector)
@@ -150,13 +162,18 @@ class FoldBlock:
 
         def round_at(number: Expr, is_last: bool) -> Stmt:
             unit = ((number * self.splits + part) * self.unroll + Var(COPY)) * self.places + place
-            stmt = self._each_row(self._add(unit, group, row + Var(ROW)))
-            return For(COPY, self.unroll, If(op("lt", unit, units), stmt) if is_last else stmt, LoopKind.UNROLL)
+            guarded = (If(op("lt", unit, units), stmt) if is_last else stmt for stmt in self._steps(unit, group, row))
+            first, *others = (For(COPY, self.unroll, stmt, LoopKind.UNROLL) for stmt in guarded)
+            return Block((first, *(stmt for step in others for stmt in (MEET, step))))
 
         if whole:
             yield For(ROUND, whole, round_at(Var(ROUND), is_last=False))
         if left:
             yield round_at(const(whole), is_last=True)
+
+    def _steps(self, unit: Expr, group: Expr, row: Expr) -> Iterator[Stmt]:
+        """What is done with each access of a round, before the next step begins."""
+        yield self._each_row(self._add(unit, group, row + Var(ROW)))
 
     def _add(self, unit: Expr, group: Expr, row: Expr) -> Stmt:
         """Fold one access of the panel into the results of a row."""
