@@ -235,10 +235,14 @@ class Packing:
 
     def arrange(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """The result of `apply` as a view of the array or of a copy, with any strides."""
-        if self.maps:
+        maps = [(axis, np.array(matrix)) for axis, matrix in self.maps]
+        if array.dtype == np.uint8 and all(np.array_equal(matrix, matrix.astype(np.uint8)) for _, matrix in maps):
+            for axis, matrix in maps:
+                array = _multiply_bytes(array, axis, matrix)
+        elif maps:
             exact = array.astype(np.float64)
-            for axis, matrix in self.maps:
-                exact = np.moveaxis(np.tensordot(np.array(matrix), exact, (1, axis)), 0, axis)
+            for axis, matrix in maps:
+                exact = np.moveaxis(np.tensordot(matrix, exact, (1, axis)), 0, axis)
             array = exact.astype(array.dtype)
         array = array.transpose(self.order)
         if array.shape != self.padded:
@@ -269,6 +273,19 @@ class Packing:
             maps=tuple(maps),
             joined=int(data["joined"]),
         )
+
+
+def _multiply_bytes(array: NDArray[np.generic], axis: int, matrix: NDArray[np.float64]) -> NDArray[np.generic]:
+    """Bytes multiplied along an axis by a matrix of bytes, few of which are not 0: many times as fast as floats."""
+    count = max(int((matrix != 0).sum(1).max()), 1)
+    columns = np.argsort(matrix == 0, axis=1, kind="stable")[:, :count]
+    shape = [-1 if dim == axis else 1 for dim in range(array.ndim)]
+    factors = np.take_along_axis(matrix, columns, 1).astype(np.uint8)
+    terms = (np.take(array, columns[:, n], axis) * factors[:, n].reshape(shape) for n in range(count))
+    total = next(terms)
+    for term in terms:
+        total += term
+    return total
 
 
 _WORDS = ".words"

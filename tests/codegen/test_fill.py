@@ -34,6 +34,24 @@ def test_blocks_make_what_the_whole_would(block_bytes, inputs, outputs, width, m
         np.testing.assert_array_equal(room, packing.apply(array))
 
 
+@pytest.mark.parametrize("matrix", [((1, 16, 0, 0), (0, 0, 1, 16)), ((1, 0, 16, 0), (0, 1, 0, 16)), ((0, 0, 0, 3),)])
+def test_bytes_are_multiplied_as_bytes(matrix):
+    array = np.random.default_rng(0).integers(0, 16, (5, 3, 4), np.uint8)
+    packing = Packing.in_order((1, 2, 0), (3, len(matrix), 6), ((2, tuple(tuple(map(float, row)) for row in matrix)),))
+    room = np.full(packing.shape, 255, np.uint8)
+    fill(room, array, packing)
+    wanted = np.einsum("ik,nbk->bin", np.array(matrix), array.astype(np.int64))
+    np.testing.assert_array_equal(room[..., :5], wanted)
+    np.testing.assert_array_equal(room, packing.apply(array))
+    assert not room[..., 5:].any()
+
+
+def test_numbers_that_are_no_bytes_are_multiplied_as_floats():
+    array = np.array([[4, 8], [6, 2]], np.uint8)
+    packing = Packing.in_order((0, 1), (2, 1), ((1, ((0.5, 0.25),)),))
+    np.testing.assert_array_equal(packing.apply(array), [[4], [3]])
+
+
 def test_more_padding_than_a_block():
     """Whole blocks may lie behind the last element."""
     packing = Packing((1, 0), (12, 5), ((6, 2), (5,)), (0, 2, 1), ((0, FILTER),))
