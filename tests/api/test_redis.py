@@ -163,11 +163,16 @@ def test_keys_need_their_scope_and_namespace(one, connect):
 
 
 def test_guessing_is_limited(connect, one):
-    for _ in range(30):
+    def is_shut_out():
         with pytest.raises(redis.exceptions.AuthenticationError):
             connect("tw_wrong").ping()
-    with pytest.raises(redis.exceptions.AuthenticationError, match="no key can be checked now"):
-        connect(one.key()).ping()
+        try:
+            connect(one.key()).ping()  # a new one: those that were checked before go on
+        except redis.exceptions.AuthenticationError as error:
+            return "no key can be checked now" in str(error)
+        return False
+
+    assert any(is_shut_out() for _ in range(60)), "30 guesses a minute, and some more while that takes its time"
 
 
 def test_a_database_that_is_away_is_an_empty_cache(one, client, monkeypatch):

@@ -25,8 +25,6 @@ from .test_gpu_patterns import model_of
 from .test_sketches import agree, tasks_of
 from .test_tensor_cores import lower_default, without
 
-pytestmark = pytest.mark.slow
-
 NAME = "attention_tiles"
 
 NUMBERS = {"warps": 1, "block_places": 32, "stages": 2}
@@ -67,6 +65,7 @@ def test_any_number_of_keys_and_queries(sizes, kind, splits):
     agree(task, [run(task, lower_default(NAME, task, numbers), inputs)], reference(task, inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_drawn_schedules_of_drawn_sizes(seed):
     rng = np.random.default_rng(seed)

@@ -22,8 +22,6 @@ from .oracle import GPU, SMALL_GPU, interpret
 from .test_sketches import agree, tasks_of
 from .test_tensor_cores import compiler_report, lower_default, without
 
-pytestmark = pytest.mark.slow
-
 SKETCHES = ("attention_tiles", "specialized_attention")
 
 SIZES = [
@@ -53,6 +51,7 @@ def both(task, schedule, target, inputs, monkeypatch):
     return run(task, kernel, inputs), run(task, whole, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SKETCHES)
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: "x".join(map(str, sizes)))
 def test_no_bit_is_another(name, sizes, monkeypatch):
@@ -66,6 +65,7 @@ def test_no_bit_is_another(name, sizes, monkeypatch):
         agree(task, [result], reference(task, inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_schedules_of_drawn_sizes(seed, monkeypatch):
     rng = np.random.default_rng(seed)
@@ -133,6 +133,7 @@ def test_what_is_left_out_is_found(name, gone, error):
         interp.run(Kernel(kernel.params, kernel.scratch, body), [*inputs, output])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     "sizes",

@@ -130,6 +130,7 @@ def test_products_of_bytes_compile(name, arch):
         builds_without_spills(task, target, schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["", "[{queries}, {keys}]"], ids=["plain", "masked"])
 @pytest.mark.parametrize(
     "sizes", [(8, 4, 2047, 128), (32, 1, 2048, 128), (8, 20, 2048, 64), (4, 64, 4096, 128), (6, 5, 601, 80)]
