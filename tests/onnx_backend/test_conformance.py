@@ -43,6 +43,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
     return ObjectCache(tmp_path_factory.mktemp("objects"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case, objects, record_property) -> None:
     model = model_of(case)

@@ -68,6 +68,7 @@ FEW_BITS = (
 """Rows, columns, blocks and numbers of a block: parts of blocks, one and several blocks are read at once."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "float16: ", "bfloat16: "], ids=["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(("bits", "has_zeros"), [(4, False), (4, True), (8, True)])
 @pytest.mark.parametrize("sizes", FEW_BITS, ids=lambda sizes: "x".join(map(str, sizes)))

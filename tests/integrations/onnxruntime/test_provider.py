@@ -63,9 +63,15 @@ def opened(content: bytes, **options: Any) -> Any:
     return onnxruntime.InferenceSession(content, session_options(1, **{"background": False, **options}))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_old_objects() -> None:
+    """Garbage is looked for after each test, among what came to be since."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_sessions() -> Iterator[None]:
-    gc.collect()
     before = set(groups())  # of a test that failed
     yield
     gc.collect()
