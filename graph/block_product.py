@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Expr, Load, Op, narrow_source
 
+MOST_ROWS, MOST_GPU_ROWS = 16, 8
+"""Rows up to which a product reads such weights as they are, on a processor and on a GPU.
+
+With more, arithmetic is taken to last longer than reading, and products of floats are less of it. Of GPUs that was not
+measured yet.
+"""
+
 LARGEST_ROUNDED = 127
 """The largest rounded activation of a block, in size."""
 

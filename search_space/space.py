@@ -60,7 +60,8 @@ class Knob:
     """One choice. `choices` ascend where they are sizes, so that neighbours in number are neighbours in kind.
 
     `says`: what any choice but the first one means, as a sentence with {} for the value, where it can be said alone.
-    `is_apart`: some spaces of its sketch have it, of which trials of the others teach nothing.
+    `is_apart`: only some spaces of its sketch have it, and kernels of these are of another kind: a cost model learns
+    nothing of them from the others. Schedules without it have its first choice: they were stored before it was there.
     """
 
     name: str
@@ -267,9 +268,9 @@ class Space:
         """The choice numbers, whether legal together or not. Raises Illegal where a value is no choice."""
         if (schedule.sketch, schedule.version) != (self.sketch, self.version):
             raise Illegal(f"{schedule} is not of sketch {self.sketch} version {self.version}")
-        values = dict(schedule.values)
+        values = {knob.name: knob.choices[0] for knob in self.knobs if knob.is_apart} | dict(schedule.values)
         if values.keys() != self._number_of.keys():  # in any order: a JSON store may have sorted them
-            names = ", ".join(values) or "none", ", ".join(self._number_of) or "none"
+            names = ", ".join(dict(schedule.values)) or "none", ", ".join(self._number_of) or "none"
             raise Illegal(f"the knobs of {schedule} are {names[0]}, those of the space {names[1]}")
         try:
             return [numbers[values[name]] for name, numbers in self._number_of.items()]

@@ -203,9 +203,9 @@ class Packing:
     """A constant parameter's layout, made once when a model is compiled.
 
     The kernel's parameter has this layout instead of the tensor's: multiply axis d of the tensor by the matrix
-    `maps[d]` (in double precision), permute the axes by `order`, pad each with zeros to `padded`, split axis d into
-    `splits[d]` (outermost first), permute all split parts by `parts`, and merge the last `joined` of them into one
-    axis.
+    `maps[d]` (bytes by bytes as such, else in double precision), permute the axes by `order`, pad each with zeros to
+    `padded`, split axis d into `splits[d]` (outermost first), permute all split parts by `parts`, and merge the last
+    `joined` of them into one axis.
     """
 
     order: tuple[int, ...]

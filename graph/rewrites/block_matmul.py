@@ -9,15 +9,13 @@ from math import prod
 from tunewright.codegen.expr.dtype import NARROW, DType
 from tunewright.graph.ir import Array, Graph, Node, TensorType
 
+from ..block_product import MOST_GPU_ROWS, MOST_ROWS
 from ..contrib.blocks import WORD_NUMBERS
 from ..evaluation.onnx_form import NORMAL_VERSION
 from ..narrow_types import narrow_type
 from .edit import Edit, Result, each
 from .quantisation import LEAST_COLUMNS, rewrite_products
 from .weight_blocks import MOST_SIZE, WeightBlocks
-
-MOST_ROWS, MOST_GPU_ROWS = 16, 8
-"""Rows beyond which arithmetic takes longer than reading weights, and products of floats are less of it."""
 
 GPU_TYPES = frozenset(dtype.value for dtype in (DType.F32, *NARROW))
 """Types of activations that GPUs multiply by such weights."""
@@ -78,10 +76,11 @@ def _gpu_block_matmul(edit: Edit, node: Node) -> Result:
 def _packed_blocks(edit: Edit, node: Node, most_rows: int | None) -> WeightBlocks | None:
     """The weight of a product of so many rows at most, if there are kernels that read it as it is."""
     x, weight = node.inputs
-    shape, blocks = edit.shape(x), WeightBlocks.of(edit, weight)
-    if blocks is None or not shape or (most_rows is not None and prod(shape[:-1]) > most_rows):
+    shape = edit.shape(x)
+    if not shape or 0 in shape or (most_rows is not None and prod(shape[:-1]) > most_rows):
         return None
-    return blocks if edit.may_round(node.outputs[0]) and is_packed(blocks) else None
+    blocks = WeightBlocks.of(edit, weight)
+    return blocks if blocks is not None and edit.may_round(node.outputs[0]) and is_packed(blocks) else None
 
 
 def _product(edit: Edit, node: Node, blocks: WeightBlocks, values: str, x_scales: str = "") -> str:

@@ -66,10 +66,10 @@ LEAST_KEYS = 64
 """Keys of a block, where blocks share those of a tile."""
 
 LONG = 512
-"""Keys from which on blocks share them by default: fewer are hardly worth a launch more."""
+"""Keys from which on blocks share them by default: fewer are taken not to be worth a launch more."""
 
 MOST_BLOCKS = 4
-"""Blocks of a multiprocessor beyond which sharing keys by more than two of them gains nothing."""
+"""Blocks of a multiprocessor beyond which keys are shared by two of them at most."""
 
 FILLED = 0.75
 """The part of the multiprocessors that have a block, from which on by default no more blocks share keys."""

@@ -195,7 +195,7 @@ def _preferred_words(
 ) -> Mapping[str, int]:
     """Some columns of a thread, as activations are converted for all of them, and few blocks that share folds.
 
-    Weights take so little time to be read that another launch is worth it only where most multiprocessors are idle.
+    There is so little to read that another launch is taken to be worth it only where most multiprocessors are idle.
     """
     long = [n for n in LANES if n * words.words * WORD_BYTES >= SEGMENT_BYTES]
     vector = next((n for n in choices["vector"][::-1] if 2 * _stretches(fold, long[0], n) >= target.threads), 1)

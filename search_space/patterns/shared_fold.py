@@ -12,7 +12,7 @@ from math import prod
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Load, Var, free_vars, loads
 from tunewright.codegen.expr.index import linear
-from tunewright.graph.block_product import match_block_product
+from tunewright.graph.block_product import MOST_GPU_ROWS, match_block_product
 from tunewright.graph.task import Axis, Stage, Task
 
 from .block_matmul import match_block_matmul
@@ -118,7 +118,7 @@ def _match_words(task: Task) -> SharedFold | None:
     rows = tuple(axis for axis in stage.axes if axis.name != product.column)
     depth = tuple(axes[at.name] for at in term.number.index[1:] if isinstance(at, Var))
     count, terms = (prod(axis.extent for axis in flat) for flat in (rows, depth))
-    if len(depth) < 2 or count > MOST_ROWS or terms < LEAST_DEPTH:
+    if len(depth) < 2 or count > MOST_GPU_ROWS or terms < LEAST_DEPTH:
         return None
     return SharedFold(
         *product.stages,

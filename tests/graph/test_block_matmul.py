@@ -91,6 +91,7 @@ def come_to_the_same(before: Graph, after: Graph, runs: Any) -> None:
         ({}, True),
         ({"rows": "8"}, True),
         ({"rows": "9"}, False),  # tensor cores multiply floats
+        ({"rows": "0"}, False),
         ({"most": 16}, True),
         ({"size": 8}, True),
         ({"size": 12}, False),  # a block ends within a word

@@ -15,7 +15,7 @@ from tunewright.costmodel.xgb import XGBModel
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.cuda.attention_tiles import LEAST_KEYS
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
 from tunewright.tuner.lookup.predictor import pick_by
 from tunewright.tuner.models.model import open_for
@@ -46,6 +46,17 @@ def run(task, kernel, inputs):
     verify(kernel)
     [result] = interpret(task, kernel, inputs, interp.run)
     return result.reshape(task.outputs[0].shape).astype(np.float64)
+
+
+def test_a_schedule_from_before_keys_were_shared_is_one_without_sharing():
+    task = task_of(8, 4, 600, 64)
+    space, old = sketch(NAME).space(task, GPU), Schedule(NAME, 1, tuple(NUMBERS.items()))
+    same = Schedule(NAME, 1, (*NUMBERS.items(), ("splits", 1)))
+    assert (space.row(old) == space.row(same)).all()
+    kernels = [lower(Candidate(task, GPU, schedule)) for schedule in (old, same)]
+    assert str(kernels[0]) == str(kernels[1])
+    with pytest.raises(Illegal, match="those of the space warps, block_places, stages, splits"):
+        space.row(Schedule(NAME, 1, tuple(NUMBERS.items())[1:]))
 
 
 @pytest.mark.parametrize("splits", [2, 4, 8, 16, 32])

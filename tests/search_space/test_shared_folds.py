@@ -129,6 +129,18 @@ def test_numbers_of_few_bits_are_unpacked_exactly(bits, extent):
             np.testing.assert_array_equal(found.reshape(8, columns), wanted[first : first + 8])
 
 
+def test_what_a_block_comes_to_may_be_larger_than_any_number():
+    """Once it is multiplied by its scale it is one."""
+    [task] = tasks_of(few_bits_text(1, 64, 2, 32, then="y = Identity(t)"), {})
+    product, inputs = block_product(task), example_inputs(task, 0)
+    values = dict(zip((tensor.name for tensor in task.inputs), inputs, strict=True))
+    values[product.x.name][...] = 1e37
+    values[product.numbers.name][...] = 15
+    values[product.scales.name][...] = 2.0**-10
+    [found] = interpret(task, lower(Candidate(task, GPU, default_schedule(task, GPU))), inputs, interp.run)
+    np.testing.assert_allclose(found.reshape(-1), np.full(64, 64 * 7 * 1e37 / 1024), rtol=1e-6)
+
+
 def test_what_no_number_is_stays_so():
     """An infinite activation is one, or none where it meets a weight of 0."""
     [task] = tasks_of(few_bits_text(2, 64, 4, 32, then="y = Identity(t)"), {})

@@ -35,7 +35,7 @@ TOPS, TOTALS = "tops", "totals"
 """Buffers of maxima and of sums of weights, beside `PARTS`."""
 
 COMBINING_THREADS = 64
-"""Threads of a block that combines parts: there are few rows, which more blocks read sooner."""
+"""Threads of a block that combines parts: there are few rows, for which there should be blocks enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ def units_of(fold: SharedFold, vector: Count) -> Count:
 
 
 MEET = Do("warp.sync", (), ())
-"""Between steps: what is read before it is under way at once. NVIDIA's assembler puts reads off else, to their use."""
+"""Between steps: what is read before it is under way at once. Else NVIDIA's assembler moves each read to where it is
+used."""
 
 BLOCK, WARP_NUMBER, LANE, ROUND, COPY, ROW, ELEMENT = "block", "warp", "lane", "round", "copy", "row", "element"
 """Variables: of the launch, and of the loops of a thread."""

@@ -11,7 +11,7 @@
 
 A number of few bits becomes a float32 without a conversion. Alone among the lowest 24 bits of a word it is one as it
 lies there: subnormal, or just above that, and a whole number times 2^-149. One multiply-add makes it larger and takes
-the zero point away, without rounding, and what a block comes to is multiplied by what is still missing.
+the zero point away, without rounding, and the scale of a block is multiplied by what is still missing.
 """
 
 from __future__ import annotations
@@ -126,8 +126,9 @@ class WordBlock(FoldBlock):
         scale = Load(SCALES, (Var(COPY), Var(COLUMN) * own.spans + number), F32)
         yield self._each_row(Store(BLOCK_SUMS, (Var(ROW), sums), const(0.0, F32)))
         yield For(WORD, count, Block(inside), LoopKind.UNROLL)
-        whole = total * const(2.0**MISSING, F32)
-        yield self._each_row(self._each_column(Store(SUMS, result.index, op("fma", scale, whole, result))))
+        # Of the scale, not of the sum, which could become infinite where the result is not.
+        whole = scale * const(2.0**MISSING, F32)
+        yield self._each_row(self._each_column(Store(SUMS, result.index, op("fma", whole, total, result))))
 
     def _activations(self, row: Expr, block: Expr, first: Expr) -> Expr:
         """What a word of a block is multiplied by, from the number `first` of the block on."""
