@@ -187,6 +187,7 @@ def test_a_vendor_is_told_of_in_the_same_words(ended: Ended, tmp_path: Path) -> 
         assert words in text and ("ONNX Runtime 1.2.3 takes" in text) is (vendor is not None), place
 
 
+@pytest.mark.slow
 def test_one_verdict_everywhere(ended: Ended, tmp_path: Path) -> None:
     """What the job came to, in the words of its outcome."""
     words = {

@@ -14,6 +14,8 @@ from tunewright.api.dashboard.task.page import ROWS
 from .conftest import WIDE, Show
 from .site import Shown
 
+pytestmark = pytest.mark.slow
+
 PAGES = (
     "jobs",
     "narrowed",
@@ -167,7 +169,6 @@ def serious(page: Page, *rules: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_for_everybody(show: Show, shown: Shown, name: str) -> None:
     page, seen = show(shown.paths[name])
@@ -209,7 +210,6 @@ def test_trials_are_not_wider_than_a_phone(show: Show, shown: Shown) -> None:
     assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_everything_is_shown_without_scripts(show: Show, shown: Shown, name: str) -> None:
     page, _ = show(shown.paths[name])
@@ -239,7 +239,6 @@ def walked(page: Page) -> list[dict[str, Any]]:
     return reached
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> None:
     page, _ = show(shown.paths[name])

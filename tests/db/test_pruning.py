@@ -420,6 +420,7 @@ def facts(store, samples, job_ids):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_is_pruned_all_that_is_asked_for_stays_the_same(filled, samples, clock, seed):
     rng, removed = random.Random(seed), 0

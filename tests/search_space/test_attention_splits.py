@@ -59,6 +59,7 @@ def test_a_schedule_from_before_keys_were_shared_is_one_without_sharing():
         space.row(Schedule(NAME, 1, tuple(NUMBERS.items())[1:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", [2, 4, 8, 16, 32])
 @pytest.mark.parametrize(
     ("sizes", "kind"),

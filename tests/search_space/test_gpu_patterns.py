@@ -168,6 +168,7 @@ MASKS = {
 """By name: the mask, and how scores become what the softmax is of, or the softmax."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
     ("heads", "copies", "weights"),

@@ -96,6 +96,7 @@ def right(task: Task, target: Target, count: int) -> None:
             agree(task, interpret(task, kernel, inputs, interp.run), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_readers_of_parts(name: str) -> None:
     tasks = parts_of(MODELS[name]())

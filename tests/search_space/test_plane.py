@@ -44,6 +44,7 @@ def task_of(name: str, batch: int, height: int, width: int, channels: int) -> Ta
     return task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(deadline=None, max_examples=2)
 @given(

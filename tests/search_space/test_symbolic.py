@@ -101,6 +101,7 @@ POOLING = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "name", "largest", "most"),
     [

@@ -45,6 +45,7 @@ def task_of(rows: int, columns: int, trees: int, depth: int, targets: int, *, of
     return task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "columns", "trees", "depth", "targets", "of_one"),
     [

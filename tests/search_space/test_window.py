@@ -57,6 +57,7 @@ SIZES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(deadline=None, max_examples=2)
 @given(sizes=SIZES, batch=st.integers(1, 2), channels=st.sampled_from([2, 7, 8, 16, 24, 37]), seed=st.integers(0, 99))

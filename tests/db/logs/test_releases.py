@@ -427,6 +427,7 @@ def test_writers_and_releases_at_once(shared_store):
         assert values["k"] == values["l"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_writers_get_in_between_the_pages_of_a_release(store, monkeypatch, seed):
     """Whenever they do, it has what was served at one revision: the one that it names."""
@@ -629,6 +630,7 @@ with open_store(url) as store:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "commits"), [*(("create", commits) for commits in (1, 4, 6, 8, 10)), ("promote", 1), ("delete", 1)]
 )
