@@ -268,7 +268,7 @@ class Space:
         """The choice numbers, whether legal together or not. Raises Illegal where a value is no choice."""
         if (schedule.sketch, schedule.version) != (self.sketch, self.version):
             raise Illegal(f"{schedule} is not of sketch {self.sketch} version {self.version}")
-        values = {knob.name: knob.choices[0] for knob in self.knobs if knob.is_apart} | dict(schedule.values)
+        values = self._implied | dict(schedule.values)
         if values.keys() != self._number_of.keys():  # in any order: a JSON store may have sorted them
             names = ", ".join(dict(schedule.values)) or "none", ", ".join(self._number_of) or "none"
             raise Illegal(f"the knobs of {schedule} are {names[0]}, those of the space {names[1]}")
@@ -277,6 +277,11 @@ class Space:
         except KeyError:
             name, choices = next((k.name, k.choices) for k in self.knobs if values[k.name] not in k.choices)
             raise Illegal(f"{name}={values[name]} is none of {', '.join(map(str, choices))}") from None
+
+    @cached_property
+    def _implied(self) -> dict[str, int]:
+        """Knob name -> value, of those that a schedule may lack."""
+        return {knob.name: knob.choices[0] for knob in self.knobs if knob.is_apart}
 
     @cached_property
     def _number_of(self) -> dict[str, dict[int, int]]:

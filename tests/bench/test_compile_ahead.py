@@ -11,15 +11,6 @@ from tunewright.bench.gpus import compile_ahead as ahead
 from tunewright.bench.gpus.compile_ahead import compile_ahead
 from tunewright.tuner.peers.runtimes import PeerFailed
 
-from ..tuner.processes import python_path
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch):
-    """Tests run with nothing installed."""
-    monkeypatch.setenv("PYTHONPATH", python_path()["PYTHONPATH"])
-
-
 PROGRAM = """
 import threading
 from pathlib import Path

@@ -12,7 +12,6 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 
 from ..tuner.fake_pool import FakePool, by_key
-from ..tuner.processes import python_path
 
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 
@@ -29,12 +28,6 @@ def tune(tell, tuner, rows, depth, columns, limit_s):
 
 serve({"tune": tune})
 """
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch):
-    """Tests run with nothing installed."""
-    monkeypatch.setenv("PYTHONPATH", python_path()["PYTHONPATH"])
 
 
 @pytest.fixture

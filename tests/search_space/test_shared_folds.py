@@ -8,16 +8,15 @@ import pytest
 from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import build, source
 from tunewright.codegen.ir.ir import For
-from tunewright.codegen.verify import verify
-from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.oracle import example_inputs
 from tunewright.graph.task import Task, Tensor
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.patterns.block_matmul import BlockMatMul, match_block_matmul
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
 
 from .drawing import few_bits_text
-from .oracle import GPU, SMALL_GPU, interpret
-from .test_sketches import agree, tasks_of
+from .oracle import GPU, interpret
+from .test_sketches import gpu_schedules_agree, tasks_of
 
 NAME = "shared_folds"
 
@@ -45,14 +44,7 @@ SIZES = (
 @pytest.mark.parametrize("text", FOLDS)
 def test_folds_are_right(text, sizes):
     [task] = tasks_of(FOLDS[text], sizes)
-    rng, inputs = np.random.default_rng(0), example_inputs(task, 0)
-    expected = reference(task, inputs)
-    for target in (GPU, SMALL_GPU):
-        space = sketch(NAME).space(task, target)
-        for schedule in (space.default, *map(space.schedule, space.sample(3, rng))):
-            kernel = lower(Candidate(task, target, schedule))
-            verify(kernel)
-            agree(task, interpret(task, kernel, inputs, interp.run), expected)
+    gpu_schedules_agree(task, NAME, 3)
 
 
 FEW_BITS = (
@@ -76,14 +68,7 @@ def test_weights_of_few_bits_are_multiplied_as_they_are(sizes, bits, has_zeros, 
     then = "p = Add(t, z) y = Relu(p)"
     [task] = tasks_of(kind + few_bits_text(*sizes, bits=bits, has_zeros=has_zeros, then=then), {})
     assert task.op == "BlockMatMul+Add+Relu"
-    rng, inputs = np.random.default_rng(sum(sizes)), example_inputs(task, 0)
-    expected = reference(task, inputs)
-    for target in (GPU, SMALL_GPU):
-        space = sketch(NAME).space(task, target)
-        for schedule in (space.default, *map(space.schedule, space.sample(2, rng))):
-            kernel = lower(Candidate(task, target, schedule))
-            verify(kernel)
-            agree(task, interpret(task, kernel, inputs, interp.run), expected)
+    gpu_schedules_agree(task, NAME, 2)
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
@@ -91,12 +76,7 @@ def test_weights_of_few_bits_are_multiplied_as_they_are(sizes, bits, has_zeros, 
 def test_activations_may_lie_otherwise(blocks, order):
     """Such as heads that come of attention."""
     [task] = tasks_of(few_bits_text(4, 32, blocks, 16, order=order), {})
-    inputs, space = example_inputs(task, 0), sketch(NAME).space(task, GPU)
-    expected = reference(task, inputs)
-    for schedule in (space.default, *map(space.schedule, space.sample(2, np.random.default_rng(0)))):
-        kernel = lower(Candidate(task, GPU, schedule))
-        verify(kernel)
-        agree(task, interpret(task, kernel, inputs, interp.run), expected)
+    gpu_schedules_agree(task, NAME, 2, [GPU])
 
 
 def block_product(task: Task) -> BlockMatMul:

@@ -324,6 +324,17 @@ def test_random_schedules_of_a_gpu_agree_with_the_oracle(
                 agree(task, interpret(task, kernel, arrays, grid_interp.run), expected)
 
 
+def gpu_schedules_agree(task: Task, name: str, count: int, targets: Sequence[Target] = (GPU, SMALL_GPU)) -> None:
+    """The default and random schedules of a sketch agree with the oracle, on some GPUs."""
+    arrays = example_inputs(task, 0)
+    expected = reference(task, arrays)
+    for target in targets:
+        for schedule in schedules(task, target, name, count, 0):
+            kernel = lower(Candidate(task, target, schedule))
+            verify(kernel)
+            agree(task, interpret(task, kernel, arrays, grid_interp.run), expected)
+
+
 EVEN = {"a": 256, "b": 64, "c": 256, "d": 4}
 """Sizes whose rows begin on multiples of 16 bytes, which some sketches need."""
 

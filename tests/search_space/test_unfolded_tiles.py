@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from tunewright.codegen.cuda import interp
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.ir.ir import For, LoopKind
 from tunewright.codegen.target import Target
-from tunewright.codegen.verify import verify
-from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.cuda.tiles.block_tile import match_tensor_product
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.patterns import unfolding
 from tunewright.search_space.patterns.unfolding import unfold
 from tunewright.search_space.sketches import default_schedule, lower, sketch, spaces
 
-from .oracle import GPU, SMALL_GPU, interpret
-from .test_sketches import agree, tasks_of
+from .oracle import GPU
+from .test_sketches import gpu_schedules_agree, tasks_of
 
 NAME = "unfolded_tiles"
 
@@ -57,15 +53,7 @@ def task_of(text, sizes, target=GPU):
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_are_right(name):
-    task, rng = task_of(*CONVOLUTIONS[name]), np.random.default_rng(0)
-    inputs = example_inputs(task, 0)
-    expected = reference(task, inputs)
-    for target in (GPU, SMALL_GPU):
-        space = sketch(NAME).space(task, target)
-        for schedule in (space.default, *map(space.schedule, space.sample(1, rng))):
-            kernel = lower(Candidate(task, target, schedule))
-            verify(kernel)
-            agree(task, interpret(task, kernel, inputs, interp.run), expected)
+    gpu_schedules_agree(task_of(*CONVOLUTIONS[name]), NAME, 1)
 
 
 @pytest.mark.parametrize("images", [1, 16])
